@@ -1,0 +1,1 @@
+"""Placeholder while packages are laid out."""

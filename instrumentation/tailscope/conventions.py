@@ -1,0 +1,66 @@
+"""The names that the four packages share: stages, categories, attribute keys, commands.
+
+Owns the vocabulary of the public contract. Imports nothing, so that the light package stays light and every
+other package may use it. A change here is a change of the contract: version bump, ADR, CHANGELOG line.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+STAGES: Final = (
+    "auth",
+    "preprocess",
+    "queue",
+    "inference",
+    "postprocess",
+    "serialize",
+    "network",
+    "coldstart",
+    "other",
+)
+"""What a request can be doing. `other` is time that belongs to no known stage."""
+
+INFERENCE_SUBSTAGES: Final = ("h2d", "prefill", "decode", "forward", "d2h")
+
+CATEGORIES: Final = ("self", "queue", "gpu", "host_wait", "gap", "dependency", "gc", "untraced")
+"""How the time of a ledger row was spent. `untraced` is measured but unexplained; it is never smeared."""
+
+SPAN_KINDS: Final = ("unspecified", "internal", "server", "client", "producer", "consumer")
+"""OTLP span kinds by their number, as `spans.kind` spells them."""
+
+STATUSES: Final = ("unset", "ok", "error")
+"""OTLP status codes by their number, as `spans.status` spells them."""
+
+UNKNOWN_SERVICE: Final = "unknown_service"
+
+# Attribute keys of our own (OpenTelemetry's semantic conventions are used where they exist).
+STAGE: Final = "tailscope.stage"
+REQUEST_ID: Final = "tailscope.request.id"
+GPU_TIME_MS: Final = "gpu.time_ms"
+BATCH_ID: Final = "batch.id"
+BATCH_SIZE: Final = "batch.size"
+BATCH_MAX_SIZE: Final = "batch.max_size"
+BATCH_MAX_DELAY_MS: Final = "batch.max_delay_ms"
+QUEUE_DEPTH: Final = "queue.depth"
+MODEL_VERSION: Final = "model.version"
+COLD_START: Final = "cold_start"
+RETRY_COUNT: Final = "retry.count"
+GC_EVENT: Final = "gc"
+GC_PAUSE_MS: Final = "gc.pause_ms"
+GC_GENERATION: Final = "gc.generation"
+
+DEFAULT_URL: Final = "http://127.0.0.1:4318"
+DEFAULT_DATA_DIR: Final = "tailscope-data"
+DEFAULT_GRPC_PORT: Final = 4317
+DEFAULT_HTTP_PORT: Final = 4318
+DEFAULT_DASHBOARD_PORT: Final = 8501
+
+ENV_URL: Final = "TAILSCOPE_URL"
+ENV_DATA: Final = "TAILSCOPE_DATA"
+
+COMMANDS_GROUP: Final = "tailscope.commands"
+"""Entry points `name = "module:main"`; `main(argv: list[str]) -> int` is one subcommand of `tailscope`."""
+
+STORES_GROUP: Final = "tailscope.stores"
+"""Entry point `data = "module:open_data"`; opens a data directory for a package that knows no store."""
