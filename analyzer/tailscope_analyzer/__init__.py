@@ -1,1 +1,79 @@
-"""Placeholder while packages are laid out."""
+"""Why slow requests are slow: tables in, findings out.
+
+The public face of the analyzer. Names are imported when they are first used, so that a command pays only for
+what it needs; a test pins the list.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tailscope_analyzer._arguments import parse_percentile, parse_time
+    from tailscope_analyzer._client import Client, connect
+    from tailscope_analyzer._detail import trace_detail
+    from tailscope_analyzer._errors import AnalyzerError, InputError, NotFoundError, QueryError, SourceError
+    from tailscope_analyzer._headline import headline
+    from tailscope_analyzer._mapping import stage_of
+    from tailscope_analyzer._report import Report
+    from tailscope_analyzer._schema import LEDGER_SCHEMA, REQUESTS_SCHEMA, SPANS_SCHEMA
+    from tailscope_analyzer._source import Selection, Source, SqlResult, open_source
+    from tailscope_analyzer._tail import report
+    from tailscope_analyzer._traces import Traces, ledger
+    from tailscope_analyzer._waterfall import render_trace
+
+__all__ = [
+    "LEDGER_SCHEMA",
+    "REQUESTS_SCHEMA",
+    "SPANS_SCHEMA",
+    "AnalyzerError",
+    "Client",
+    "InputError",
+    "NotFoundError",
+    "QueryError",
+    "Report",
+    "Selection",
+    "Source",
+    "SourceError",
+    "SqlResult",
+    "Traces",
+    "connect",
+    "headline",
+    "ledger",
+    "open_source",
+    "parse_percentile",
+    "parse_time",
+    "render_trace",
+    "report",
+    "stage_of",
+    "trace_detail",
+]
+
+_HOME = {
+    "_arguments": ("parse_percentile", "parse_time"),
+    "_client": ("Client", "connect"),
+    "_detail": ("trace_detail",),
+    "_errors": ("AnalyzerError", "InputError", "NotFoundError", "QueryError", "SourceError"),
+    "_headline": ("headline",),
+    "_mapping": ("stage_of",),
+    "_report": ("Report",),
+    "_schema": ("LEDGER_SCHEMA", "REQUESTS_SCHEMA", "SPANS_SCHEMA"),
+    "_source": ("Selection", "Source", "SqlResult", "open_source"),
+    "_tail": ("report",),
+    "_traces": ("Traces", "ledger"),
+    "_waterfall": ("render_trace",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     found = {point.name: point for point in entry_points(group=COMMANDS_GROUP)}
     if not args or args[0] in {"-h", "--help", "help"}:
-        print(usage(found), file=sys.stdout if args else sys.stderr)  # noqa: T201
+        print(usage(found), file=sys.stdout if args else sys.stderr)
         return 0 if args else 2
     if args[0] == "--version":
         print(f"tailscope {version('tailscope')}")  # noqa: T201
@@ -51,18 +51,18 @@ def run(name: str, args: list[str], found: dict[str, EntryPoint]) -> int:
         return fail(f"No such command: {name}.{hint}", code=2)
     try:
         command = found[name].load()
+        return int(command(args) or 0)
     except ModuleNotFoundError as error:
+        # Raised by the import of the command, or later by one that imports what it needs when it needs it.
         missing = (error.name or "").partition(".")[0]
         if missing.startswith("tailscope"):
             raise
         extra = COMMANDS.get(name, ("all", ""))[0]
         return fail(f"tailscope {name} needs {missing}. Install it with: pip install 'tailscope[{extra}]'")
-    try:
-        return int(command(args) or 0)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # `tailscope sql ... | head`: the reader has seen enough. Point stdout away so that exit does not raise again.
+        # `tailscope sql ... | head`: the reader has seen enough. Without stdout the exit raises nothing more.
         sys.stdout = None  # type: ignore[assignment]
         return 0
 

@@ -1,0 +1,62 @@
+# Everything a person types. Each target does its own set-up; `make help` lists them.
+# Works with GNU make 3.81, which macOS ships.
+
+VENV := .venv
+PYTHON_IN := $(VENV)/bin/python
+ARGS :=
+
+export PYTHON
+ifdef TAILSCOPE_CHROMIUM
+export TAILSCOPE_CHROMIUM
+endif
+
+.PHONY: help demo test check lint types contracts format bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    a model service with planted faults, its report and the dashboard (ARGS=--no-dashboard: exits)"
+	@echo "make test    all tests, with a real browser (ARGS='-k name' picks some)"
+	@echo "make check   lint, types, contracts and tests: what has to pass"
+	@echo "make lint | types | contracts    one of them"
+	@echo "make format  reformat the code"
+	@echo "make bench   the benchmarks (each prints its machine, n and command)"
+	@echo "make clean   remove the virtual environment and what builds leave"
+
+# A stamp file is newer than pyproject.toml when what it asks for is installed.
+$(VENV)/.all: pyproject.toml scripts/venv
+	@scripts/venv $(VENV) all
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml scripts/venv
+	@scripts/venv $(VENV) dev
+	@touch $(VENV)/.all $@
+
+demo: $(VENV)/.all
+	@$(VENV)/bin/tailscope demo $(ARGS)
+
+test: $(VENV)/.dev
+	@browser=$$(scripts/chromium $(PYTHON_IN)) && \
+		$${browser:+env TAILSCOPE_CHROMIUM="$$browser"} $(PYTHON_IN) -m pytest $(ARGS)
+
+check: lint types contracts test
+
+lint: $(VENV)/.dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.dev
+	$(VENV)/bin/mypy
+	$(VENV)/bin/pyright --pythonpath $(PYTHON_IN)
+
+contracts: $(VENV)/.dev
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/.dev
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(VENV)/.dev
+	@for script in benchmarks/*.py; do echo "== $$script"; $(PYTHON_IN) "$$script" $(ARGS) || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

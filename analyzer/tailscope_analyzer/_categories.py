@@ -1,0 +1,114 @@
+"""What a span's own time is called: stage, category and operation.
+
+Owns the rules of the ledger's keys. Time that nothing explains keeps the category `untraced`; it is never
+given to a neighbour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tailscope.conventions import CATEGORIES
+from tailscope_analyzer._columns import KIND, SpanColumns
+from tailscope_analyzer._forest import ENTRY_KINDS, Forest
+
+if TYPE_CHECKING:
+    from tailscope_analyzer._arrays import Bools, Ints
+
+CATEGORY = {name: number for number, name in enumerate(CATEGORIES)}
+CALL_KINDS = (KIND["client"], KIND["producer"])
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Name the own time of every span: codes into `stages`, `CATEGORIES` and `operations`."""
+
+    stage: Ints
+    category: Ints
+    operation: Ints
+    stages: list[str]
+    operations: list[str]
+
+
+def label(spans: SpanColumns, forest: Forest) -> Labels:
+    """Decide for every span which ledger key its own time goes to."""
+    stages = [*spans.stage.values]
+    queue = np.array([name == "queue" or name.startswith("queue.") for name in stages] + [False])
+    other, network = _code(stages, "other"), _code(stages, "network")
+    stage = enclosing_stage(spans, forest.parent)
+    callee = remote_child(spans, forest.parent)
+    calls = np.isin(spans.kind, CALL_KINDS)
+    gap = calls & (callee >= 0)
+    container = _has_stage_below(spans, forest.parent) & (spans.stage.codes < 0) & (stage < 0)
+
+    category = np.full(len(spans), CATEGORY["self"])
+    category[container] = CATEGORY["untraced"]
+    category[calls & (callee < 0)] = CATEGORY["dependency"]
+    waits = queue[stage] & ~(calls & (spans.stage.codes < 0))
+    category[waits] = CATEGORY["queue"]
+    category[gap] = CATEGORY["gap"]
+    stage = np.where(gap, network, np.where(stage < 0, other, stage))
+    operation, operations = _operations(spans, gap, callee)
+    return Labels(stage, category, operation, stages, operations)
+
+
+def enclosing_stage(spans: SpanColumns, parent: Ints) -> Ints:
+    """Return the stage of the nearest staged span at or above each span in the same service; -1 for none."""
+    own, service = spans.stage.codes, spans.service.codes
+    above = np.maximum(parent, 0)
+    goes_on = (own < 0) & (parent >= 0) & (service == service[above])
+    reach = np.where(goes_on, parent, np.arange(len(spans)))
+    while True:
+        further = reach[reach]
+        if np.array_equal(further, reach):
+            return own[reach]
+        reach = further
+
+
+def remote_child(spans: SpanColumns, parent: Ints) -> Ints:
+    """Return for each span its earliest child that ran elsewhere (another service, or a SERVER or CONSUMER)."""
+    above = np.maximum(parent, 0)
+    remote = (spans.service.codes != spans.service.codes[above]) | np.isin(spans.kind, ENTRY_KINDS)
+    child = np.flatnonzero((parent >= 0) & remote & np.isin(spans.kind[above], CALL_KINDS))
+    latest_first = child[np.lexsort((spans.ids.span[child], spans.start[child]))][::-1]
+    callee = np.full(len(spans), -1, dtype=np.int64)
+    callee[parent[latest_first]] = latest_first  # of several, the last one written is the earliest
+    return callee
+
+
+def _has_stage_below(spans: SpanColumns, parent: Ints) -> Bools:
+    """Tell which spans have a staged span somewhere below, without leaving their service."""
+    below = np.zeros(len(spans), dtype=bool)
+    service = spans.service.codes
+    row = np.flatnonzero(spans.stage.codes >= 0)
+    while len(row):
+        above = parent[row]
+        inside = (above >= 0) & (service[row] == service[np.maximum(above, 0)])
+        above = above[inside]
+        row = above[~below[above]]
+        below[row] = True
+    return below
+
+
+def _operations(spans: SpanColumns, gap: Bools, callee: Ints) -> tuple[Ints, list[str]]:
+    """Name own time after its span, and a gap after the two services it lies between."""
+    operations = [*spans.operation.values]
+    operation = spans.operation.codes.copy()
+    services = spans.service.values
+    row = np.flatnonzero(gap)
+    caller, called = spans.service.codes[row], spans.service.codes[callee[row]]
+    edges, edge_of = np.unique(caller * max(len(services), 1) + called, return_inverse=True)
+    operation[row] = len(operations) + edge_of
+    operations += [
+        f"{services[edge // len(services)]} -> {services[edge % len(services)]}" for edge in edges.tolist()
+    ]
+    return operation, operations
+
+
+def _code(names: list[str], name: str) -> int:
+    if name not in names:
+        names.append(name)
+    return names.index(name)

@@ -1,0 +1,133 @@
+"""Spans as parallel arrays, one per column, and the few attributes that the analyzer reads.
+
+Owns reading a span table of any Arrow or Polars flavour, and dropping the second copy of a span that was sent
+twice. Judges nothing: times stay as they were recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from tailscope.conventions import GPU_TIME_MS, SPAN_KINDS, STAGE, UNKNOWN_SERVICE
+from tailscope_analyzer._arrow import Coded, coded, distinct, distinct_pairs, frame_of, integers
+from tailscope_analyzer._attributes import Found, find_attributes
+from tailscope_analyzer._errors import InputError
+from tailscope_analyzer._fields import REQUEST_KEYS
+from tailscope_analyzer._ids import Ids, read_ids
+from tailscope_analyzer._mapping import is_background, stage_of
+from tailscope_analyzer._schema import REQUIRED_COLUMNS, SPANS_SCHEMA
+
+if TYPE_CHECKING:
+    from tailscope_analyzer._arrays import Bools, Ints
+
+KIND = {name: number for number, name in enumerate(SPAN_KINDS)}
+KEYS = (STAGE, GPU_TIME_MS, *REQUEST_KEYS)
+"""Every attribute that is read, so that one pass over the attributes finds them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanColumns:
+    """Hold the spans of some whole traces in the order they came."""
+
+    table: pa.Table
+    trace: Coded
+    ids: Ids
+    service: Coded
+    instance: Coded
+    operation: Coded
+    stage: Coded
+    kind: Ints
+    start: Ints
+    duration: Ints
+    background: Bools
+    """The span runs after the response, so that no request waits for it."""
+    attributes: Found
+    """What of KEYS the spans carry."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def read_spans(spans: pa.Table | pl.DataFrame) -> SpanColumns:
+    """Read a span table; raises InputError when a required column is missing or an id is null."""
+    table, ids = _without_copies(_checked(spans))
+    operation, scope = coded(table["operation"], ""), coded(table["scope"], "")
+    kind = _kinds(table)
+    pairs, pair_of = distinct_pairs(scope, operation)
+    background = np.array([is_background(scope=s, operation=o) for s, o in pairs], dtype=bool)
+    attributes = find_attributes(table["attributes"], KEYS)
+    given = spans.columns if isinstance(spans, pl.DataFrame) else spans.column_names
+    return SpanColumns(
+        table=table,
+        trace=coded(table["trace_id"]),
+        ids=ids,
+        service=coded(table["service"], UNKNOWN_SERVICE),
+        instance=coded(table["instance"], ""),
+        operation=operation,
+        # A table without the column has not been through the mapping; in one that has it, null says no stage.
+        stage=coded(table["stage"]) if "stage" in given else _find_stages(pairs, pair_of, kind, attributes),
+        kind=kind,
+        start=integers(table["start_unix_nano"]),
+        duration=integers(table["duration_ns"]),
+        background=background[pair_of],
+        attributes=attributes,
+    )
+
+
+def _checked(spans: pa.Table | pl.DataFrame) -> pa.Table:
+    table = spans.to_arrow() if isinstance(spans, pl.DataFrame) else spans
+    missing = [name for name in REQUIRED_COLUMNS if name not in table.column_names]
+    if missing:
+        has = ", ".join(table.column_names)
+        raise InputError(f"The span table has no column {', '.join(missing)}. It has: {has}.")
+    for name in ("trace_id", "span_id"):
+        nulls = table[name].null_count
+        if nulls:
+            raise InputError(f"{nulls} of {len(table)} spans have no {name}. Leave them out.")
+    for name in SPANS_SCHEMA.names:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(len(table), SPANS_SCHEMA.field(name).type))
+    return table
+
+
+def _without_copies(table: pa.Table) -> tuple[pa.Table, Ids]:
+    """Keep the first of spans with the same trace, id and kind: an export that was retried."""
+    ids = read_ids(table["span_id"], table["parent_span_id"])
+    if ids.unique:
+        return table, ids
+    frame = frame_of(table.select(["trace_id", "span_id", "kind"]))
+    first = frame.select(pl.struct("trace_id", "span_id", "kind").is_first_distinct()).to_series()
+    if first.all():
+        return table, ids
+    table = table.filter(pa.array(first.to_numpy()))
+    return table, read_ids(table["span_id"], table["parent_span_id"])
+
+
+def _kinds(table: pa.Table) -> Ints:
+    kind = coded(table["kind"], "")
+    number = np.array([KIND.get(name.lower(), 0) for name in kind.values], dtype=np.int64)
+    return number[kind.codes]
+
+
+def _find_stages(pairs: list[tuple[str, str]], pair_of: Ints, kind: Ints, attributes: Found) -> Coded:
+    said, names = attributes.column(KEYS.index(STAGE), len(kind))
+    width, many = len(SPAN_KINDS), len(names) + 1
+    combined = (pair_of * width + kind) * many + said + 1
+    codes, position = distinct(combined, max(len(pairs), 1) * width * many)
+    known: dict[str, int] = {}
+    stages: list[int] = []
+    for code in codes.tolist():
+        (scope, operation), name = pairs[code // many // width], code % many - 1
+        stage = stage_of(
+            scope=scope,
+            operation=operation,
+            kind=SPAN_KINDS[code // many % width],
+            explicit=names[name] if name >= 0 else None,
+        )
+        stages.append(-1 if stage is None else known.setdefault(stage, len(known)))
+    return Coded(np.array(stages, dtype=np.int64)[position], list(known))

@@ -1,0 +1,166 @@
+"""One trace in full: its tree, its critical path, its ledger, and what is odd about it.
+
+Owns the JSON of `GET /api/traces/ID`. Shows times as they were recorded; the critical path is on the clock of
+the entry span.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tailscope.conventions import SPAN_KINDS
+from tailscope_analyzer._attributes import as_dict
+from tailscope_analyzer._columns import read_spans
+from tailscope_analyzer._critical import Piece, critical_path
+from tailscope_analyzer._errors import InputError
+from tailscope_analyzer._ledger import Assembly, assemble, ledger_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+
+def trace_detail(spans: pa.Table | pl.DataFrame) -> dict[str, Any]:
+    """Describe the one trace whose spans these are, as plain JSON values.
+
+    Raises InputError when the table holds no trace, or more than one.
+    """
+    columns = read_spans(spans)
+    if len(columns.trace.values) != 1:
+        raise InputError(f"Spans of one trace were expected, not of {len(columns.trace.values)}.")
+    whole = assemble(columns)
+    entry = int(whole.forest.entry[0])
+    origin = int(columns.start[entry])
+    pieces = critical_path(whole)
+    ids: list[str] = columns.table["span_id"].to_pylist()
+    return {
+        "trace_id": columns.trace.values[0],
+        "service": columns.service.values[columns.service.codes[entry]],
+        "operation": columns.operation.values[columns.operation.codes[entry]],
+        "start_unix_nano": origin,
+        "duration_ns": int(columns.duration[entry]),
+        "complete": bool(
+            not whole.forest.root_missing[0] and not whole.forest.orphan.any() and whole.timeline.sane[entry]
+        ),
+        "spans": _spans(whole, pieces),
+        "critical_path": [
+            {
+                "span_id": ids[piece.row],
+                "start_unix_nano": origin + piece.start,
+                "end_unix_nano": origin + piece.end,
+                "stage": piece.stage,
+                "category": piece.category,
+            }
+            for piece in pieces
+        ],
+        "ledger": _ledger(whole),
+        "notes": _notes(whole),
+    }
+
+
+def _ledger(whole: Assembly) -> list[dict[str, Any]]:
+    if not whole.is_request[0]:
+        return []
+    frame = ledger_rows(whole).sort(["self_ns", "service", "operation"], descending=[True, False, False])
+    return frame.select("service", "stage", "category", "operation", "self_ms").to_dicts()
+
+
+def _spans(whole: Assembly, pieces: list[Piece]) -> list[dict[str, Any]]:
+    table, forest = whole.spans.table, whole.forest
+    critical: dict[int, int] = defaultdict(int)
+    for piece in pieces:
+        critical[piece.row] += piece.end - piece.start
+    rows = table.to_pylist()
+    stages = whole.spans.stage
+    listed: list[dict[str, Any]] = []
+    for row, depth in _pre_order(whole):
+        raw = rows[row]
+        code = int(stages.codes[row])
+        listed.append(
+            {
+                "span_id": raw["span_id"],
+                "parent_span_id": raw["parent_span_id"] or None,
+                "service": whole.spans.service.values[whole.spans.service.codes[row]],
+                "instance": raw["instance"],
+                "operation": raw["operation"] or "",
+                "kind": SPAN_KINDS[whole.spans.kind[row]],
+                "status": raw["status"] or "unset",
+                "status_message": raw.get("status_message") or "",
+                "stage": stages.values[code] if code >= 0 else None,
+                "scope": raw["scope"] or "",
+                "start_unix_nano": int(whole.spans.start[row]),
+                "duration_ns": int(whole.spans.duration[row]),
+                "depth": depth,
+                "is_orphan": bool(forest.orphan[row]),
+                "critical_ns": critical.get(row, 0),
+                "attributes": as_dict(raw["attributes"]),
+                "resource": as_dict(raw.get("resource")),
+                "events": [
+                    {
+                        "time_unix_nano": event["time_unix_nano"],
+                        "name": event["name"],
+                        "attributes": as_dict(event["attributes"]),
+                    }
+                    for event in raw["events"] or []
+                ],
+                "links": [
+                    {
+                        "trace_id": link["trace_id"],
+                        "span_id": link["span_id"],
+                        "attributes": as_dict(link["attributes"]),
+                    }
+                    for link in raw["links"] or []
+                ],
+            }
+        )
+    return listed
+
+
+def _pre_order(whole: Assembly) -> list[tuple[int, int]]:
+    """Return (row, depth): the entry's tree first, then other trees; children by start."""
+    spans, parent = whole.spans, whole.forest.parent
+    entry = int(whole.forest.entry[0])
+    order = np.lexsort((spans.kind, spans.ids.span, -spans.duration, whole.timeline.start)).tolist()
+    children: dict[int, list[int]] = defaultdict(list)
+    for row in order:
+        children[int(parent[row])].append(row)
+    tops = [entry, *(row for row in children[-1] if row != entry)]
+    stack = [(row, 0) for row in reversed(tops)]
+    listed: list[tuple[int, int]] = []
+    while stack:
+        row, depth = stack.pop()
+        listed.append((row, depth))
+        stack += [(child, depth + 1) for child in reversed(children[row])]
+    return listed
+
+
+def _notes(whole: Assembly) -> list[str]:
+    spans, forest, timeline = whole.spans, whole.forest, whole.timeline
+    entry = int(forest.entry[0])
+    name = spans.operation.values[spans.operation.codes[entry]]
+    orphans = int(forest.orphan.sum())
+    tops = int((forest.parent < 0).sum()) - orphans - int(not forest.root_missing[0])
+    skewed = np.flatnonzero(timeline.skewed)
+    insane = int((~timeline.sane).sum())
+    notes = [
+        f"The root span is not here: {name} stands in for it." if forest.root_missing[0] else "",
+        f"{orphans} of {len(spans)} spans name a parent that is not in the trace, or is their own descendant."
+        if orphans
+        else "",
+        f"{tops} more root spans: the request is the tree of {name}." if tops > 0 else "",
+        f"{insane} spans have times that cannot be true (no start, negative, or longer than a day)."
+        if insane
+        else "",
+        "" if whole.is_request[0] else f"Not a request: {name} is background work.",
+    ]
+    for row in skewed.tolist():
+        service = spans.service.values[spans.service.codes[row]]
+        behind_ms = (spans.start[forest.parent[row]] - spans.start[row]) / 1e6
+        notes.append(
+            f"The clock of {service} is behind its caller's by {behind_ms:.3f} ms or more: its spans were moved "
+            "to the middle of the call."
+        )
+    return [note for note in notes if note]

@@ -1,0 +1,65 @@
+"""Quantiles two ways: of the sample, as SQL computes them, and smoothed, so that they split into parts.
+
+Owns the weights of the Harrell-Davis estimator: a quantile as a weighted mean of all order statistics, most of
+it from those near the quantile. Because it is a weighted mean, it splits exactly over whatever the values are
+sums of.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import betainc
+
+if TYPE_CHECKING:
+    from tailscope_analyzer._arrays import Floats
+
+GRID_POINTS = 8193
+"""Points at which the weights' distribution is tabulated for resampling; linear between them, error below 1e-6."""
+
+
+def sample_quantile(ordered: Floats, q: float) -> float:
+    """Return the q-quantile of ascending values, linear between neighbours (SQL's quantile_cont)."""
+    at = q * (len(ordered) - 1)
+    low = int(np.floor(at))
+    high = min(low + 1, len(ordered) - 1)
+    return float(ordered[low] + (ordered[high] - ordered[low]) * (at - low))
+
+
+def weighted_quantile(ordered: Floats, weight: Floats, q: float) -> float:
+    """Return the q-quantile of ascending values that stand for `weight` requests each.
+
+    Equal weights give exactly `sample_quantile`.
+    """
+    if np.all(weight == weight[0]):
+        return sample_quantile(ordered, q)
+    # Value i sits in the middle of its own weight, rescaled so that the ends are the extremes.
+    middle = np.cumsum(weight) - weight / 2
+    place = (middle - middle[0]) / (middle[-1] - middle[0])
+    return float(np.interp(q, place, ordered))
+
+
+class Smoother:
+    """Give the Harrell-Davis weight of any part of a sample of (effective) size n at quantile q."""
+
+    def __init__(self, n: float, q: float) -> None:
+        self.alpha, self.beta = (n + 1) * q, (n + 1) * (1 - q)
+        self.spread = float(np.sqrt(q * (1 - q) / (n + 2)))
+        self.q = q
+        reach = 12 * self.spread
+        self._grid = np.linspace(max(q - reach, 0.0), min(q + reach, 1.0), GRID_POINTS)
+        self._table = betainc(self.alpha, self.beta, self._grid)
+
+    def exact(self, edges: Floats) -> Floats:
+        """Return the weight between consecutive edges, given as cumulated shares of the sample."""
+        return np.diff(betainc(self.alpha, self.beta, np.clip(edges, 0.0, 1.0)), axis=-1)
+
+    def fast(self, edges: Floats) -> Floats:
+        """Return the same from the table, for the many resamples of an interval."""
+        return np.diff(np.interp(edges, self._grid, self._table), axis=-1)
+
+    def window(self, shares: Floats, spreads: float) -> tuple[int, int]:
+        """Return the range of order statistics within so many spreads of the quantile."""
+        low, high = self.q - spreads * self.spread, self.q + spreads * self.spread
+        return int(np.searchsorted(shares, low)), int(np.searchsorted(shares, high, side="right"))

@@ -1,0 +1,203 @@
+"""The report: what a window of requests says about its tail, as plain frozen values.
+
+Owns the fields of JSON version 1 and the round trip through JSON. Computes nothing; sentences and pictures are
+made from it elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from tailscope_analyzer._errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Say which requests the report is about; times are ISO 8601 in UTC, None where there are no requests."""
+
+    start: str | None
+    end: str | None
+    service: str | None
+    operation: str | None
+    where: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Hold sample quantiles in ms, linear between neighbours (SQL's quantile_cont); None without requests."""
+
+    p50: float | None
+    p90: float | None
+    p95: float | None
+    p99: float | None
+    p999: float | None
+    max: float | None
+    mean: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Say what a typical request is: the smoothed median, or the mean of the faster half and why."""
+
+    kind: Literal["p50", "faster_half"]
+    ms: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Say how far the data can be trusted; `dropped` is None while nobody has counted."""
+
+    complete_share: float | None
+    orphans: int
+    dropped: int | None
+    skewed: int
+    clock_grain_ns: int | None
+    sampled: bool
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """Hold what one stage and category adds to the tail, in ms; `share` is of the whole excess."""
+
+    service: str
+    stage: str
+    category: str
+    typical_ms: float
+    tail_ms: float
+    excess_ms: float
+    share: float
+    ci95_ms: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRow:
+    """Hold what one service adds to the tail, in ms."""
+
+    service: str
+    excess_ms: float
+    share: float
+    ci95_ms: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRow:
+    """Hold what lies between two services: time of a call that the callee's own spans do not cover."""
+
+    caller: str
+    callee: str
+    excess_ms: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRequest:
+    """Name one of the slowest requests and what it spent most on beyond a typical request."""
+
+    trace_id: str
+    duration_ms: float
+    top_stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Hold every finding about the tail of a window of requests."""
+
+    version: int
+    window: Window
+    requests: int
+    percentile: float
+    latency_ms: Latency
+    excess_ms: float
+    baseline: Baseline
+    quality: Quality
+    stages: tuple[StageRow, ...] = ()
+    services: tuple[ServiceRow, ...] = ()
+    edges: tuple[EdgeRow, ...] = ()
+    attributes: tuple[dict[str, Any], ...] = ()
+    causes: tuple[dict[str, Any], ...] = ()
+    whatif: tuple[dict[str, Any], ...] = ()
+    slowest: tuple[SlowRequest, ...] = ()
+
+    @property
+    def tail_ms(self) -> float | None:
+        """The smoothed percentile that the parts sum to: typical plus excess."""
+        return None if self.baseline.ms is None else self.baseline.ms + self.excess_ms
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields of JSON version 1."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Return the report as JSON; the same report gives the same text."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Report:
+        """Read a report back; raises InputError when it is not one of version 1."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"This is not a report in JSON: {error}.") from error
+        if not isinstance(data, dict) or data.get("version") != VERSION:
+            found = data.get("version") if isinstance(data, dict) else type(data).__name__
+            raise InputError(f"A report of version {VERSION} was expected, not {found}.")
+        try:
+            return _report(data)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"The report lacks or misplaces a field: {error}.") from error
+
+    def to_text(self, *, width: int = 100, colour: bool = False) -> str:
+        """Return the report for a terminal of `width` columns."""
+        from tailscope_analyzer._report_text import report_text
+
+        return report_text(self, width=width, colour=colour)
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown, for a ticket or a chat."""
+        from tailscope_analyzer._report_markdown import report_markdown
+
+        return report_markdown(self)
+
+    def to_html(self) -> str:
+        """Return the report as one HTML page that loads nothing."""
+        from tailscope_analyzer._report_html import report_html
+
+        return report_html(self)
+
+
+def _report(data: Mapping[str, Any]) -> Report:
+    return Report(
+        version=data["version"],
+        window=Window(**data["window"]),
+        requests=data["requests"],
+        percentile=data["percentile"],
+        latency_ms=Latency(**data["latency_ms"]),
+        excess_ms=data["excess_ms"],
+        baseline=Baseline(**data["baseline"]),
+        quality=Quality(**data["quality"]),
+        stages=tuple(_row(StageRow, row) for row in data["stages"]),
+        services=tuple(_row(ServiceRow, row) for row in data["services"]),
+        edges=tuple(_row(EdgeRow, row) for row in data["edges"]),
+        attributes=tuple(data["attributes"]),
+        causes=tuple(data["causes"]),
+        whatif=tuple(data["whatif"]),
+        slowest=tuple(_row(SlowRequest, row) for row in data["slowest"]),
+    )
+
+
+def _row(kind: Any, data: Mapping[str, Any]) -> Any:
+    """Build one row from the fields it knows; a newer report may say more."""
+    known = {field.name for field in fields(kind)}
+    values = {name: value for name, value in data.items() if name in known}
+    if "ci95_ms" in values:
+        values["ci95_ms"] = tuple(values["ci95_ms"])
+    return kind(**values)

@@ -1,0 +1,114 @@
+"""The report as one HTML page that loads nothing and runs nothing.
+
+Owns its layout and style, in light and dark. Every name is escaped: services and operations come from outside.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from tailscope_analyzer._headline import headline, milliseconds
+from tailscope_analyzer._quality import percentile_name
+from tailscope_analyzer._report_rows import (
+    baseline_line,
+    interval,
+    is_marked,
+    latencies,
+    quality_line,
+    shown_rows,
+    signed,
+    window_line,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tailscope_analyzer._report import Report
+
+STYLE = """
+:root{color-scheme:light dark;--line:#8884;--bar:#2b7bba}
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.25rem;line-height:1.4}h2{font-size:1rem;margin-top:2rem}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line)}
+th.n,td.n{text-align:right;white-space:nowrap}
+.bar{background:var(--bar);height:.7rem;min-width:1px;border-radius:2px}
+.wide{overflow-x:auto}.quiet{opacity:.75}
+"""
+
+
+def report_html(report: Report) -> str:
+    """Write the report as a page that can be mailed."""
+    title = f"Why {percentile_name(report.percentile)} is slow"
+    lines = [line for line in (window_line(report), baseline_line(report), quality_line(report)) if line]
+    body = [
+        f"<h1>{escape(headline(report))}</h1>",
+        *(f"<p>{escape(line)}</p>" for line in lines),
+        _table(
+            [name for name, _ in latencies(report)],
+            [[value for _, value in latencies(report)]],
+            numbers=range(7),
+        ),
+        *_stages(report),
+    ]
+    if len(report.services) > 1:
+        services = [[row.service, signed(row.excess_ms), f"{row.share:.0%}"] for row in report.services]
+        body += ["<h2>Services</h2>", _table(["service", "excess", "share"], services, numbers=(1, 2))]
+    if report.edges:
+        edges = [
+            [f"{row.caller} → {row.callee}", signed(row.excess_ms), f"{row.share:.0%}"]
+            for row in report.edges
+        ]
+        body += ["<h2>Between services</h2>", _table(["edge", "excess", "share"], edges, numbers=(1, 2))]
+    if report.slowest:
+        slow = [[row.trace_id, milliseconds(row.duration_ms), row.top_stage] for row in report.slowest]
+        names = ["trace", "took", "most of it beyond typical"]
+        body += ["<h2>Slowest requests</h2>", _table(names, slow, numbers=(1,))]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def _stages(report: Report) -> list[str]:
+    shown = shown_rows(report)
+    if not shown.rows:
+        return []
+    head = ("", "stage", "category", "typical", "tail", "excess", "95 % interval", "share", "")
+    cells: list[str] = []
+    for row in shown.rows:
+        percent = min(max(row.share, 0.0), 1.0) * 100
+        texts = (
+            "●" if is_marked(row, report) else "",
+            f"{row.service} {row.stage}",
+            row.category,
+            milliseconds(row.typical_ms),
+            milliseconds(row.tail_ms),
+            signed(row.excess_ms),
+            interval(row),
+            f"{row.share:.0%}",
+        )
+        line = "".join(_cell("td", text, number=at >= 3) for at, text in enumerate(texts))
+        cells.append(
+            f'<tr>{line}<td style="width:20%"><div class="bar" style="width:{percent:.1f}%"></div></td></tr>'
+        )
+    titles = "".join(_cell("th", text, number=3 <= at < 8) for at, text in enumerate(head))
+    table = f'<div class="wide"><table><tr>{titles}</tr>{"".join(cells)}</table></div>'
+    more = f"{shown.others} smaller rows together {signed(shown.others_ms)}."
+    return ["<h2>Stages</h2>", table, *([f'<p class="quiet">{escape(more)}</p>'] if shown.others else [])]
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int]) -> str:
+    right = set(numbers)
+    lines = ["".join(_cell("th", name, number=at in right) for at, name in enumerate(names))]
+    lines += ["".join(_cell("td", text, number=at in right) for at, text in enumerate(row)) for row in rows]
+    return '<div class="wide"><table>' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table></div>"
+
+
+def _cell(tag: str, text: str, *, number: bool) -> str:
+    kind = ' class="n"' if number else ""
+    return f"<{tag}{kind}>{escape(text)}</{tag}>"

@@ -1,0 +1,86 @@
+"""The report as Markdown, for a ticket or a chat.
+
+Owns its layout and the escaping of names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tailscope_analyzer._headline import headline, milliseconds
+from tailscope_analyzer._quality import percentile_name
+from tailscope_analyzer._report_rows import (
+    baseline_line,
+    interval,
+    is_marked,
+    latencies,
+    quality_line,
+    shown_rows,
+    signed,
+    window_line,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tailscope_analyzer._report import Report
+
+SPECIAL = "\\`*_{}[]<>|#~"
+
+
+def report_markdown(report: Report) -> str:
+    """Write the report as Markdown with tables."""
+    blocks = [
+        f"## Why {percentile_name(report.percentile)} is slow",
+        f"**{escaped(headline(report))}**",
+        escaped(window_line(report)),
+        _table([name for name, _ in latencies(report)], [[value for _, value in latencies(report)]]),
+        *(escaped(line) for line in (baseline_line(report), quality_line(report)) if line),
+        *_stages(report),
+    ]
+    if len(report.services) > 1:
+        rows = [[row.service, signed(row.excess_ms), f"{row.share:.0%}"] for row in report.services]
+        blocks.append(_table(["service", "excess", "share"], rows))
+    if report.edges:
+        edges = [
+            [f"{row.caller} -> {row.callee}", signed(row.excess_ms), f"{row.share:.0%}"]
+            for row in report.edges
+        ]
+        blocks.append(_table(["between", "excess", "share"], edges))
+    if report.slowest:
+        slowest = [[row.trace_id, milliseconds(row.duration_ms), row.top_stage] for row in report.slowest]
+        blocks.append(_table(["slowest requests", "took", "most of it beyond typical"], slowest))
+    return "\n\n".join(blocks) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
+    plain = " ".join(text.split())
+    return "".join(f"\\{letter}" if letter in SPECIAL else letter for letter in plain)
+
+
+def _stages(report: Report) -> list[str]:
+    shown = shown_rows(report)
+    if not shown.rows:
+        return []
+    names = ["", "stage", "category", "typical", "tail", "excess", "95 % interval", "share"]
+    rows = [
+        [
+            "●" if is_marked(row, report) else "",
+            f"{row.service} {row.stage}",
+            row.category,
+            milliseconds(row.typical_ms),
+            milliseconds(row.tail_ms),
+            signed(row.excess_ms),
+            interval(row),
+            f"{row.share:.0%}",
+        ]
+        for row in shown.rows
+    ]
+    more = [f"{shown.others} smaller rows together {signed(shown.others_ms)}."] if shown.others else []
+    return [_table(names, rows), *more]
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [names, ["---"] * len(names), *([escaped(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,168 @@
+"""Where requests come from: a collector's URL or a data directory, behind one protocol.
+
+Owns `Source`, the `Selection` of requests, the result of a query, and the rule by which a command finds its
+data (argument, environment, a collector on the default port, the default directory). Knows no store: a data
+directory is opened by whoever registered itself under the entry points `tailscope.stores`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from tailscope.conventions import DEFAULT_DATA_DIR, DEFAULT_URL, ENV_DATA, ENV_URL, STORES_GROUP
+from tailscope_analyzer._errors import InputError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from tailscope_analyzer._report import Report
+    from tailscope_analyzer._traces import Traces
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which requests a question is about; every field narrows it, None does not."""
+
+    service: str | None = None
+    """Service of the entry span."""
+    operation: str | None = None
+    """Name of the entry span."""
+    where: str | None = None
+    """SQL condition over the columns of the view `requests`."""
+    since: datetime | None = None
+    """Earliest start, inclusive; UTC where it names no zone."""
+    until: datetime | None = None
+    """Latest start, exclusive; UTC where it names no zone."""
+
+    def condition(self) -> str:
+        """Return the SQL condition over the view `requests`; `true` when nothing narrows it."""
+        parts: list[str] = []
+        if self.service is not None:
+            parts.append(f"service = {_literal(self.service)}")
+        if self.operation is not None:
+            parts.append(f"operation = {_literal(self.operation)}")
+        if self.since is not None:
+            parts.append(f"start_time >= {_timestamp(self.since)}")
+        if self.until is not None:
+            parts.append(f"start_time < {_timestamp(self.until)}")
+        if self.where is not None and self.where.strip():
+            # The line break ends a comment in the user's text before it can swallow the bracket.
+            parts.append(f"({self.where}\n)")
+        return " and ".join(parts) or "true"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlResult:
+    """Hold the answer to a query; `truncated` says that the row cap cut it."""
+
+    table: pa.Table
+    truncated: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """Name the columns in order."""
+        return list(self.table.column_names)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples of Python values."""
+        columns: list[list[Any]] = [column.to_pylist() for column in self.table.columns]
+        return list(zip(*columns, strict=True))
+
+    def arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        return self.table
+
+    def pl(self) -> pl.DataFrame:
+        """Return the rows as a Polars frame."""
+        import polars as pl
+
+        return cast("pl.DataFrame", pl.from_arrow(self.table))
+
+
+class Source(Protocol):
+    """Answer questions about stored requests; the HTTP client and the local store both do."""
+
+    def sql(self, query: str, *, limit: int | None = None) -> SqlResult:
+        """Run one SELECT; `limit` caps the rows."""
+        ...
+
+    def traces(self, selection: Selection) -> Traces:
+        """Fetch the selected requests with their ledger."""
+        ...
+
+    def report(self, selection: Selection, *, percentile: float = 0.99) -> Report:
+        """Explain the tail of the selected requests."""
+        ...
+
+    def trace(self, trace_id: str) -> dict[str, Any]:
+        """Describe one trace; raises NotFoundError when it is unknown."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; safe to call twice."""
+        ...
+
+
+def open_source(url: str | None = None, data: str | None = None) -> Source:
+    """Open what a command was pointed at.
+
+    The argument wins, then TAILSCOPE_URL and TAILSCOPE_DATA, then a collector that answers on the default
+    URL, then the default data directory. Raises SourceError, which says what was tried.
+    """
+    from tailscope_analyzer._client import connect
+
+    if url and data:
+        raise InputError(f"Both a URL ({url}) and a data directory ({data}) were given. Give one of them.")
+    if not url and not data:
+        url, data = os.environ.get(ENV_URL), os.environ.get(ENV_DATA)
+    if url:
+        return connect(url)
+    if data:
+        return _open_store(data)
+    default = connect(DEFAULT_URL)
+    if default.answers():
+        return default
+    default.close()
+    if Path(DEFAULT_DATA_DIR).is_dir():
+        return _open_store(DEFAULT_DATA_DIR)
+    raise SourceError(
+        f"No collector answers at {DEFAULT_URL} and there is no directory ./{DEFAULT_DATA_DIR}. "
+        f"Start one with 'tailscope serve --data {DEFAULT_DATA_DIR}', or pass --url or --data."
+    )
+
+
+def _open_store(directory: str) -> Source:
+    stores: Sequence[Any] = [point for point in entry_points(group=STORES_GROUP) if point.name == "data"]
+    if not stores:
+        raise SourceError(
+            f"Nothing here can open the data directory {directory}. "
+            "Install the collector with: pip install 'tailscope[collector]'"
+        )
+    try:
+        opener = stores[0].load()
+    except ModuleNotFoundError as error:
+        raise SourceError(
+            f"Opening the data directory {directory} needs {error.name}. "
+            "Install it with: pip install 'tailscope[collector]'"
+        ) from error
+    return cast("Source", opener(directory))  # the entry point's contract: open_data(dir) -> Source
+
+
+def _literal(text: str) -> str:
+    if "\x00" in text:
+        raise InputError(f"A name cannot contain a NUL character: {text!r}")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _timestamp(when: datetime) -> str:
+    naive = when.astimezone(UTC).replace(tzinfo=None) if when.tzinfo else when
+    return f"timestamp '{naive.isoformat(sep=' ', timespec='microseconds')}'"

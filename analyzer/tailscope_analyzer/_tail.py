@@ -1,0 +1,229 @@
+"""Why the tail is slow: the difference between a slow and a typical request, split without a remainder.
+
+Owns the split. The tail is the Harrell-Davis quantile, a weighted mean of requests, so that it splits over the
+ledger exactly; the typical request is the Harrell-Davis median or, where the median is slow itself, the mean of
+the faster half. A percentile that the sample cannot carry is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from tailscope_analyzer._errors import InputError
+from tailscope_analyzer._parts import Part, Parts, split_requests
+from tailscope_analyzer._quality import judge_quality
+from tailscope_analyzer._quantile import Smoother, weighted_quantile
+from tailscope_analyzer._report import (
+    VERSION,
+    Baseline,
+    EdgeRow,
+    Latency,
+    Report,
+    ServiceRow,
+    SlowRequest,
+    StageRow,
+    Window,
+)
+from tailscope_analyzer._resample import resample
+from tailscope_analyzer._source import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tailscope_analyzer._arrays import Floats
+    from tailscope_analyzer._traces import Traces
+
+BEYOND_NEEDED: Final = 3
+"""A percentile is refused when fewer requests than this lie beyond it: 300 for p99, 60 for p95."""
+
+SLOWEST: Final = 10
+
+
+def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | None = None) -> Report:
+    """Explain the tail of the requests.
+
+    Args:
+        traces: the requests and their ledger.
+        percentile: which quantile is the tail, between 0.5 and 1, both exclusive.
+        selection: what `traces` was selected by; it is repeated in `window`.
+
+    Raises:
+        InputError: the percentile is out of range.
+
+    """
+    if not 0.5 < percentile < 1:
+        raise InputError(
+            f"A percentile of {percentile:g} has no tail. Give one above 0.5 and below 1, such as 0.99."
+        )
+    split = split_requests(traces)
+    n = len(split.duration_ms)
+    enough = n * (1 - percentile) >= BEYOND_NEEDED - 1e-9
+    tail = _explain(split, percentile) if enough else None
+    return Report(
+        version=VERSION,
+        window=_window(traces, selection or Selection()),
+        requests=n,
+        percentile=percentile,
+        latency_ms=_latency(split),
+        excess_ms=tail.excess_ms if tail else 0.0,
+        baseline=tail.baseline if tail else Baseline("p50", None, "too few requests"),
+        quality=judge_quality(traces, split, percentile, tail.tail_ms if tail else None, BEYOND_NEEDED),
+        stages=tail.stages if tail else (),
+        services=tail.services if tail else (),
+        edges=tail.edges if tail else (),
+        slowest=_slowest(split, tail.typical if tail else None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Hold the split of one percentile."""
+
+    baseline: Baseline
+    excess_ms: float
+    tail_ms: float
+    typical: Floats
+    stages: tuple[StageRow, ...]
+    services: tuple[ServiceRow, ...]
+    edges: tuple[EdgeRow, ...]
+
+
+def _explain(split: Parts, percentile: float) -> Tail:
+    effective_n = float(split.weight.sum() ** 2 / (split.weight**2).sum())
+    smoothers = Smoother(effective_n, 0.5), Smoother(effective_n, percentile)
+    edges = np.r_[0.0, np.cumsum(split.weight) / split.weight.sum()]
+    tail_weight = smoothers[1].exact(edges)
+    typical_weight, kind, reason = _typical(split, smoothers[0].exact(edges), tail_weight)
+    typical, tail = typical_weight @ split.matrix, tail_weight @ split.matrix
+    resampled = resample(split, smoothers, faster_half=kind == "faster_half")
+    excess_ms = float((tail - typical).sum())
+    rows = _Rows(split.parts, typical, tail, resampled[1] - resampled[0], excess_ms)
+    return Tail(
+        baseline=Baseline(kind, float(typical.sum()), reason),
+        excess_ms=excess_ms,
+        tail_ms=float(tail.sum()),
+        typical=typical,
+        stages=rows.stages(),
+        services=rows.services(),
+        edges=rows.edges(),
+    )
+
+
+def _typical(
+    split: Parts, median_weight: Floats, tail_weight: Floats
+) -> tuple[Floats, Literal["p50", "faster_half"], str]:
+    """Choose the typical request, as weights over the requests, and say why."""
+    duration = split.duration_ms
+    half = split.weight * (duration <= weighted_quantile(duration, split.weight, 0.5))
+    half = half / half.sum()
+    median, tail, faster = (float(w @ duration) for w in (median_weight, tail_weight, half))
+    if tail - median < median - faster:
+        reason = (
+            f"the median request itself is slow: it is {median - faster:.1f} ms above the mean of the faster half, "
+            f"the tail only {tail - median:.1f} ms above the median"
+        )
+        return half, "faster_half", reason
+    return median_weight, "p50", "the tail adds more than the median carries"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Make the report's rows: sums of parts, with intervals from the same sums of resampled parts."""
+
+    parts: list[Part]
+    typical: Floats
+    tail: Floats
+    resampled: Floats
+    excess_ms: float
+
+    def stages(self) -> tuple[StageRow, ...]:
+        rows: list[StageRow] = []
+        for (service, stage, category), columns in self._grouped(lambda p: (p.service, p.stage, p.category)):
+            excess = self._excess(columns)
+            typical, tail = float(self.typical[columns].sum()), float(self.tail[columns].sum())
+            interval = self._interval(columns)
+            rows.append(
+                StageRow(service, stage, category, typical, tail, excess, self._share(excess), interval)
+            )
+        return tuple(sorted(rows, key=lambda row: -row.excess_ms))
+
+    def services(self) -> tuple[ServiceRow, ...]:
+        rows = [
+            ServiceRow(
+                service, self._excess(columns), self._share(self._excess(columns)), self._interval(columns)
+            )
+            for (service,), columns in self._grouped(lambda p: (p.service,))
+        ]
+        return tuple(sorted(rows, key=lambda row: -row.excess_ms))
+
+    def edges(self) -> tuple[EdgeRow, ...]:
+        rows: list[EdgeRow] = []
+        for (edge,), columns in self._grouped(lambda p: (p.edge,)):
+            caller, arrow, callee = edge.partition(" -> ")
+            if arrow:
+                excess = self._excess(columns)
+                rows.append(EdgeRow(caller, callee, excess, self._share(excess)))
+        return tuple(sorted(rows, key=lambda row: -row.excess_ms))
+
+    def _grouped(self, key: Callable[[Part], tuple[str, ...]]) -> Iterable[tuple[tuple[str, ...], list[int]]]:
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for column, part in enumerate(self.parts):
+            groups.setdefault(key(part), []).append(column)
+        return groups.items()
+
+    def _excess(self, columns: list[int]) -> float:
+        return float((self.tail[columns] - self.typical[columns]).sum())
+
+    def _share(self, excess_ms: float) -> float:
+        return excess_ms / self.excess_ms if self.excess_ms else 0.0
+
+    def _interval(self, columns: list[int]) -> tuple[float, float]:
+        low, high = np.quantile(self.resampled[:, columns].sum(axis=1), [0.025, 0.975])
+        return float(low), float(high)
+
+
+def _latency(split: Parts) -> Latency:
+    duration, weight = split.duration_ms, split.weight
+    if len(duration) == 0:
+        return Latency(None, None, None, None, None, None, None)
+    p50, p90, p95, p99, p999 = (weighted_quantile(duration, weight, q) for q in (0.5, 0.9, 0.95, 0.99, 0.999))
+    return Latency(p50, p90, p95, p99, p999, float(duration[-1]), float(np.average(duration, weights=weight)))
+
+
+def _window(traces: Traces, selection: Selection) -> Window:
+    start, end = traces.requests["start_time"].min(), traces.requests["start_time"].max()
+    first, last = selection.since or start, selection.until or end
+    return Window(_iso(first), _iso(last), selection.service, selection.operation, selection.where)
+
+
+def _iso(when: object) -> str | None:
+    from datetime import UTC, datetime
+
+    if not isinstance(when, datetime):
+        return None
+    utc = when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+    return utc.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _slowest(split: Parts, typical: Floats | None) -> tuple[SlowRequest, ...]:
+    """Name the slowest requests with the stage that exceeds its typical time most (its time, without a typical)."""
+    rows: list[SlowRequest] = []
+    for row in range(len(split.duration_ms) - 1, max(len(split.duration_ms) - 1 - SLOWEST, -1), -1):
+        parts = split.matrix[[row]].toarray()[0]
+        beyond = parts - typical if typical is not None else parts
+        by_stage: dict[str, float] = {}
+        for part, excess in zip(split.parts, beyond.tolist(), strict=True):
+            name = stage_label(part.service, part.stage, part.category)
+            by_stage[name] = by_stage.get(name, 0.0) + excess
+        top = max(by_stage, key=lambda name: by_stage[name]) if by_stage else ""
+        rows.append(SlowRequest(str(split.trace_ids[row]), float(split.duration_ms[row]), top))
+    return tuple(rows)
+
+
+def stage_label(service: str, stage: str, category: str) -> str:
+    """Return `service stage`, with the category where the stage does not say it."""
+    told = {"self": "", "queue": ""}.get(category, f" ({category})")
+    return f"{service} {stage}{told}"

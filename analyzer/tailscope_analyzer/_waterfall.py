@@ -1,0 +1,107 @@
+"""One trace for a terminal: a waterfall with the critical path marked, and the ledger below.
+
+Owns the drawing of what `trace_detail` found. Computes no times of its own but positions on the screen.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from tailscope_analyzer._headline import milliseconds
+from tailscope_analyzer._terminal import COLOUR, bar, drawn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MOST_SPANS: Final = 200
+"""More lines than this nobody reads; the dashboard shows them all."""
+
+
+def render_trace(
+    detail: Mapping[str, Any], *, width: int = 100, colour: bool = False, most_spans: int = MOST_SPANS
+) -> str:
+    """Draw one trace, as `trace_detail` or `GET /api/traces/ID` describes it, for a terminal."""
+    head = Text(
+        f"{detail['service']}  {detail['operation']}  {milliseconds(detail['duration_ns'] / 1e6)}\n", "bold"
+    )
+    head.append(f"trace {detail['trace_id']}, {len(detail['spans'])} spans", "not bold")
+    head.append("" if detail["complete"] else ", incomplete", "not bold yellow")
+    notes = [Text(f"note: {note}", "yellow") for note in detail["notes"]]
+    parts = [head, Text(), _spans(detail, width, most_spans), Text(), *_ledger(detail, width), *notes]
+    return drawn(*parts, width=width, colour=colour)
+
+
+def _spans(detail: Mapping[str, Any], width: int, most_spans: int) -> Table:
+    label_width = max(16, min(width * 4 // 10, 44))
+    lane = max(10, width - label_width - 13)
+    pieces: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for piece in detail["critical_path"]:
+        pieces[piece["span_id"]].append(piece)
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=label_width, no_wrap=True, overflow="ellipsis")
+    table.add_column(width=lane, no_wrap=True, overflow="crop")
+    table.add_column(width=10, justify="right", no_wrap=True)
+    spans: Sequence[Mapping[str, Any]] = detail["spans"]
+    service = None
+    for span in spans[:most_spans]:
+        label = Text("  " * min(span["depth"], label_width // 4))
+        if span["service"] != service:
+            label.append(f"{span['service']} ", "bold")
+            service = span["service"]
+        label.append(span["operation"], "red" if span["status"] == "error" else "")
+        length = Text(milliseconds(span["duration_ns"] / 1e6))
+        table.add_row(label, _lane(span, pieces[span["span_id"]], detail, lane), length)
+    if len(spans) > most_spans:
+        table.add_row(Text(f"… {len(spans) - most_spans} more spans", "dim"))
+    table.add_row("", Text("█ on the critical path   ─ not waited for", "dim"))
+    return table
+
+
+def _lane(
+    span: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]], detail: Mapping[str, Any], lane: int
+) -> Text:
+    """Draw one span on the time axis of the entry span."""
+    origin, total = detail["start_unix_nano"], max(detail["duration_ns"], 1)
+
+    def column(time: int) -> int:
+        return min(max((time - origin) * lane // total, 0), lane)
+
+    cells: list[tuple[str, str]] = [(" ", "")] * lane
+    first, last = (
+        column(span["start_unix_nano"]),
+        column(span["start_unix_nano"] + max(span["duration_ns"], 0)),
+    )
+    for at in range(min(first, lane - 1), min(max(last, first + 1), lane)):
+        cells[at] = ("─", "dim")
+    for piece in pieces:
+        first, last = column(piece["start_unix_nano"]), column(piece["end_unix_nano"])
+        for at in range(min(first, lane - 1), min(max(last, first + 1), lane)):
+            cells[at] = ("█", COLOUR.get(piece["category"], ""))
+    return Text.assemble(*cells)
+
+
+def _ledger(detail: Mapping[str, Any], width: int) -> list[Table | Text]:
+    rows: Sequence[Mapping[str, Any]] = detail["ledger"]
+    if not rows:
+        return []
+    total = sum(row["self_ms"] for row in rows) or 1.0
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
+    table.add_column("where the time went", no_wrap=True, overflow="ellipsis", max_width=max(16, width // 4))
+    table.add_column("category", no_wrap=True)
+    table.add_column("operation", no_wrap=True, overflow="ellipsis", max_width=max(10, width // 3))
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, width=max(6, width // 8))
+    for row in rows[:20]:
+        share = row["self_ms"] / total
+        table.add_row(
+            Text(f"{row['service']} {row['stage']}"),
+            Text(row["category"], COLOUR.get(row["category"], "")),
+            Text(row["operation"]),
+            Text(milliseconds(row["self_ms"])),
+            Text(bar(share, max(6, width // 8)), COLOUR.get(row["category"], "")),
+        )
+    return [table] if len(rows) <= 20 else [table, Text(f"… {len(rows) - 20} smaller rows", "dim")]

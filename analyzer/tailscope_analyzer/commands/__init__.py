@@ -1,0 +1,1 @@
+"""The subcommands of `tailscope` that the analyzer brings: report, trace, sql."""

@@ -1,0 +1,91 @@
+"""What the commands have to agree on: where the data is, how errors end, how wide the terminal is.
+
+Owns `--url` and `--data`, the selection options, and the exit codes 1 (failed) and 2 (wrong usage).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tailscope.conventions import DEFAULT_DATA_DIR, DEFAULT_URL, ENV_DATA, ENV_URL
+from tailscope_analyzer._arguments import parse_time
+from tailscope_analyzer._errors import AnalyzerError, InputError
+from tailscope_analyzer._source import Selection, open_source
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+    from tailscope_analyzer._source import Source
+
+FAILED, WRONG_USAGE = 1, 2
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--url` and `--data`."""
+    where = parser.add_argument_group("where the data is").add_mutually_exclusive_group()
+    where.add_argument("--url", metavar="URL", help=f"a running collector (${ENV_URL}, else {DEFAULT_URL})")
+    where.add_argument(
+        "--data",
+        metavar="DIR",
+        help=f"a data directory, in use or not (${ENV_DATA}, else ./{DEFAULT_DATA_DIR})",
+    )
+
+
+def add_selection_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that narrow a question to some requests."""
+    group = parser.add_argument_group("which requests")
+    group.add_argument("--service", metavar="NAME", help="service of the entry span")
+    group.add_argument("--operation", metavar="NAME", help="name of the entry span")
+    group.add_argument(
+        "--where", metavar="SQL", help="condition over the view requests, e.g. \"model = 'x'\""
+    )
+    group.add_argument("--since", metavar="TIME", help="earliest start: 15m, 2h, 3d ago, or ISO 8601 in UTC")
+    group.add_argument("--until", metavar="TIME", help="latest start, exclusive")
+
+
+def selection_of(arguments: argparse.Namespace) -> Selection:
+    """Read the selection options; raises InputError for a time that is none."""
+    now = datetime.now(UTC)
+    return Selection(
+        service=arguments.service,
+        operation=arguments.operation,
+        where=arguments.where,
+        since=parse_time(arguments.since, now=now) if arguments.since else None,
+        until=parse_time(arguments.until, now=now) if arguments.until else None,
+    )
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace) -> Iterator[Source]:
+    """Open the source that the arguments name, and close it."""
+    source = open_source(arguments.url, arguments.data)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def ended(work: Callable[[], None]) -> int:
+    """Do the work and return the exit code; an expected error is one line on stderr."""
+    try:
+        work()
+    except AnalyzerError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return WRONG_USAGE if isinstance(error, InputError) else FAILED
+    return 0
+
+
+def terminal_width() -> int:
+    """Return the width of the terminal; 100 columns where stdout is none."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def wants_colour() -> bool:
+    """Tell whether stdout is a terminal whose user has not asked for plain text."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,173 @@
+"""How fast the analyzer turns spans into requests and an exact ledger, and requests into a report.
+
+usage: ledger.py [--spans N] [--rounds N] [--report-requests N]
+
+One core (the process pins itself), best of the rounds. Traces are those of an inference service: 7 to 12 spans,
+4 levels, five attributes a span, a dependency in two thirds, an overlapping pair in a third, shuffled as they
+would arrive. A table with machine and n on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+
+for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[name] = "1"  # read when the libraries load, so before them
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import tailscope_analyzer as ta
+
+SHAPE = (
+    # operation, parent, kind, stage, start and end as shares of the parent, in what share of traces
+    ("POST /predict", -1, "server", None, 0.0, 1.0, 1.0),
+    ("auth", 0, "internal", "auth", 0.0, 0.08, 1.0),
+    ("GET user", 1, "client", None, 0.1, 0.9, 0.66),
+    ("preprocess", 0, "internal", "preprocess", 0.08, 0.2, 1.0),
+    ("tokenize", 3, "internal", "preprocess", 0.3, 0.9, 0.5),
+    ("queue", 0, "internal", "queue", 0.2, 0.35, 1.0),
+    ("inference", 0, "internal", "inference", 0.35, 0.85, 1.0),
+    ("prefill", 6, "internal", "inference.prefill", 0.0, 0.3, 0.66),
+    ("decode", 6, "internal", "inference.decode", 0.3, 1.0, 0.66),
+    ("postprocess", 0, "internal", "postprocess", 0.85, 0.95, 1.0),
+    ("log", 0, "internal", None, 0.9, 0.97, 0.33),
+    ("serialize", 0, "internal", "serialize", 0.95, 1.0, 1.0),
+)
+
+
+def spans_table(spans: int, seed: int = 1) -> pa.Table:
+    """Make about that many spans of a service with four instances."""
+    rng = np.random.default_rng(seed)
+    traces = int(spans / sum(row[6] for row in SHAPE))
+    start = 1_735_689_600_000_000_000 + np.sort(rng.integers(0, 3_600_000_000_000, traces))
+    duration = rng.lognormal(np.log(5e7), 0.5, traces).astype(np.int64)
+    trace_id = np.array([f"{high:016x}{low:016x}" for high, low in rng.integers(1, 1 << 62, (traces, 2))])
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("trace", "row", "id", "parent", "start", "length")}
+    placed: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    for row, (_, parent, _, _, begins, ends, share) in enumerate(SHAPE):
+        above = placed[parent] if parent >= 0 else (np.zeros(traces, dtype=np.uint64), start, duration)
+        here = np.flatnonzero(rng.random(traces) < share)
+        jitter = rng.uniform(0.97, 1.0, traces)
+        begin = above[1] + (above[2] * begins).astype(np.int64)
+        length = (above[2] * (ends - begins) * (jitter if parent >= 0 else 1.0)).astype(np.int64)
+        ids = rng.integers(1, 1 << 63, traces).astype(np.uint64)
+        placed.append((ids, begin, length))
+        for name, values in zip(
+            columns, (here, np.full(len(here), row), ids[here], above[0][here], begin[here], length[here]), strict=True
+        ):
+            columns[name].append(values)
+    flat = {name: np.concatenate(parts) for name, parts in columns.items()}
+    order = rng.permutation(len(flat["row"]))
+    return arrow({name: values[order] for name, values in flat.items()}, trace_id)
+
+
+def arrow(flat: dict[str, np.ndarray], trace_id: np.ndarray) -> pa.Table:
+    """Return the arrays as a span table."""
+    n, row = len(flat["row"]), flat["row"]
+
+    def hexadecimal(values: np.ndarray) -> pa.Array:
+        return pa.array([f"{value:016x}" for value in values.tolist()])
+
+    def of_shape(column: int) -> pa.Array:
+        return pa.array([shape[column] for shape in SHAPE], pa.utf8()).take(pa.array(row))
+
+    keys = pa.array(["http.request.method", "http.route", "server.address", "thread.id", "batch.size"])
+    values = pa.array(["POST", "/predict", "10.0.0.7", "140", "8"])
+    attributes = pa.MapArray.from_arrays(
+        pa.array(np.arange(0, 5 * n + 1, 5), pa.int32()),
+        keys.take(pa.array(np.tile(np.arange(5), n))),
+        values.take(pa.array(np.tile(np.arange(5), n))),
+    )
+    parent = hexadecimal(flat["parent"])
+    return pa.table(
+        {
+            "trace_id": pa.array(trace_id[flat["trace"]]),
+            "span_id": hexadecimal(flat["id"]),
+            "parent_span_id": pa.compute.if_else(pa.array(row == 0), pa.scalar(None, pa.utf8()), parent),
+            "service": pa.array(["ranker"]).take(pa.array(np.zeros(n, dtype=np.int64))),
+            "instance": pa.array([f"pod-{i}" for i in range(4)]).take(pa.array(flat["trace"] % 4)),
+            "operation": of_shape(0),
+            "scope": pa.array(["app"]).take(pa.array(np.zeros(n, dtype=np.int64))),
+            "kind": of_shape(2),
+            "status": pa.array(["ok"]).take(pa.array(np.zeros(n, dtype=np.int64))),
+            "stage": of_shape(3),
+            "start_unix_nano": pa.array(flat["start"]),
+            "duration_ns": pa.array(flat["length"]),
+            "attributes": attributes,
+        }
+    )
+
+
+def best(rounds: int, work: object) -> float:
+    """Return the shortest of some runs, in seconds."""
+    times: list[float] = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        work()  # type: ignore[operator]
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def many_requests(requests: int) -> ta.Traces:
+    """Make requests and ledger as a store keeps them: six rows a request."""
+    rng = np.random.default_rng(2)
+    stages = ("auth", "preprocess", "queue", "inference", "postprocess", "serialize")
+    times = [rng.lognormal(np.log(3e6 * (i + 1)), 0.4, requests).astype(np.int64) for i in range(len(stages))]
+    ids = pl.Series("trace_id", [f"{i:032x}" for i in range(requests)])
+    total = np.sum(times, axis=0)
+    frame = pl.DataFrame(
+        {
+            "trace_id": ids,
+            "service": ["ranker"] * requests,
+            "operation": ["POST /predict"] * requests,
+            "start_time": pl.Series(1_735_689_600_000_000 + np.arange(requests)).cast(pl.Datetime("us")),
+            "duration_ms": total / 1e6,
+            "duration_ns": total,
+        }
+    )
+    rows = [
+        pl.DataFrame({"trace_id": ids, "self_ns": spent, "self_ms": spent / 1e6}).with_columns(
+            service=pl.lit("ranker"), stage=pl.lit(stage), category=pl.lit("self"), operation=pl.lit(stage)
+        )
+        for stage, spent in zip(stages, times, strict=True)
+    ]
+    return ta.Traces.from_parts(frame, pl.concat(rows))
+
+
+def main() -> int:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description="Measure spans to ledger, and requests to report, on one core.")
+    parser.add_argument("--spans", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--report-requests", type=int, default=1_000_000)
+    arguments = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    table = spans_table(arguments.spans)
+    n = len(table)
+    traces = ta.Traces.from_spans(table)
+    sums = traces.ledger.group_by("trace_id").agg(pl.col("self_ns").sum())
+    joined = traces.requests.join(sums, on="trace_id")
+    assert (joined["duration_ns"] == joined["self_ns"]).all(), "the ledger is not exact"
+    print(f"machine: {platform.machine()}, Python {platform.python_version()}, one core; command: {' '.join(sys.argv)}")
+    print(f"{'what':<44}{'n':>12}{'seconds':>9}{'per second':>14}")
+    for what, work in (
+        ("spans -> ledger", lambda: ta.Traces.from_spans(table).ledger),
+        ("spans -> requests and ledger", lambda: (t := ta.Traces.from_spans(table)).ledger is t.requests),
+    ):
+        seconds = best(arguments.rounds, work)
+        print(f"{what:<44}{n:>12,}{seconds:>9.2f}{n / seconds:>14,.0f}")
+    stored = many_requests(arguments.report_requests)
+    seconds = best(2, lambda: ta.report(stored))
+    count = arguments.report_requests
+    print(f"{'stored requests -> report with intervals':<44}{count:>12,}{seconds:>9.2f}{count / seconds:>14,.0f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

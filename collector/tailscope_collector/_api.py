@@ -1,0 +1,148 @@
+"""The query side of HTTP: SQL, reports, traces, health and metrics.
+
+Owns the routes and their JSON. Sets no CORS headers: a page of another site must not read the traces.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from tailscope_analyzer import AnalyzerError, QueryError, Selection, parse_percentile, parse_time
+
+from tailscope_collector._counters import Counters
+from tailscope_collector._json_rows import json_rows
+from tailscope_collector._queries import Answer, Queries
+from tailscope_collector._questions import Questions
+
+ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
+_PARAMETERS: Final = ("service", "operation", "where", "since", "until", "percentile")
+MAX_QUERY_BYTES: Final = 1 << 20
+
+
+class Api:
+    """The handlers of the query routes."""
+
+    def __init__(self, queries: Queries, questions: Questions, counters: Counters, *, is_ready: Callable[[], bool]) -> None:
+        self._queries = queries
+        self._questions = questions
+        self._counters = counters
+        self._is_ready = is_ready
+
+    async def sql(self, request: Request) -> Response:
+        """Answer `{"query", "limit"}` with an Arrow stream, or with JSON where Accept asks for it."""
+        try:
+            query, limit = await _question(request)
+            answer = await run_in_threadpool(self._queries.run, query, limit=limit)
+        except QueryError as error:
+            return error_response(error)
+        if wants_json(request):
+            return Response(await run_in_threadpool(_as_json, answer), media_type="application/json")
+        headers = {"X-Tailscope-Truncated": "true" if answer.truncated else "false"}
+        return Response(await run_in_threadpool(_as_stream, answer), headers=headers, media_type=ARROW_STREAM)
+
+    async def report(self, request: Request) -> Response:
+        """Explain the tail of the requests that the parameters select; they are those of the command."""
+        try:
+            selection, percentile = _selection(request.query_params)
+            found = await run_in_threadpool(self._questions.report, selection, percentile=percentile)
+        except AnalyzerError as error:
+            return error_response(error)
+        return Response(found.to_json(), media_type="application/json")
+
+    async def trace(self, request: Request) -> Response:
+        """Describe one trace."""
+        try:
+            detail = await run_in_threadpool(self._questions.trace, request.path_params["trace_id"])
+        except AnalyzerError as error:
+            return error_response(error)
+        return Response(_dumped(detail), media_type="application/json")
+
+    async def healthz(self, _request: Request) -> Response:
+        """Say that the process runs."""
+        return PlainTextResponse("ok\n")
+
+    async def readyz(self, _request: Request) -> Response:
+        """Say whether spans are taken."""
+        ready = self._is_ready()
+        return PlainTextResponse("ready\n" if ready else "not ready\n", 200 if ready else 503)
+
+    async def metrics(self, _request: Request) -> Response:
+        """Return counters and gauges in Prometheus' text format."""
+        return PlainTextResponse(self._counters.prometheus(), media_type="text/plain; version=0.0.4")
+
+
+def error_response(error: AnalyzerError) -> Response:
+    """Return an error as `{"error": {"code", "message"}}`."""
+    code, status = (error.code, error.status) if isinstance(error, QueryError) else ("bad_request", 400)
+    return JSONResponse({"error": {"code": code, "message": str(error)}}, status)
+
+
+def wants_json(request: Request) -> bool:
+    """Whether Accept names JSON and no Arrow stream."""
+    accept = request.headers.get("accept", "").lower()
+    return "json" in accept and ARROW_STREAM not in accept
+
+
+def _selection(given: Mapping[str, str]) -> tuple[Selection, float]:
+    unknown = sorted(set(given) - set(_PARAMETERS))
+    if unknown:
+        raise QueryError(f"No such parameter: {', '.join(unknown)}. There are: {', '.join(_PARAMETERS)}.")
+    now = datetime.now(UTC)
+    selection = Selection(
+        service=given.get("service"),
+        operation=given.get("operation"),
+        where=given.get("where"),
+        since=parse_time(given["since"], now=now) if "since" in given else None,
+        until=parse_time(given["until"], now=now) if "until" in given else None,
+    )
+    return selection, parse_percentile(given.get("percentile", "99"))
+
+
+async def _question(request: Request) -> tuple[str, int | None]:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_QUERY_BYTES:
+            raise QueryError(f"The query is longer than {MAX_QUERY_BYTES} bytes.")
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise QueryError('The body is not JSON; send {"query": "select ...", "limit": 1000}.') from error
+    query = asked.get("query") if isinstance(asked, dict) else None
+    if not isinstance(query, str) or not query.strip():
+        raise QueryError('There is no "query" text in the body; send {"query": "select ...", "limit": 1000}.')
+    limit = asked.get("limit")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        raise QueryError(f'"limit" is {limit!r}; it must be a whole number of rows or null.')
+    return query, limit
+
+
+def _as_json(answer: Answer) -> bytes:
+    content: dict[str, Any] = {
+        "columns": answer.table.column_names,
+        "types": answer.types,
+        "rows": json_rows(answer.table),
+        "truncated": answer.truncated,
+    }
+    return _dumped(content)
+
+
+def _dumped(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _as_stream(answer: Answer) -> bytes:
+    metadata = {b"truncated": b"true" if answer.truncated else b"false"}
+    table = answer.table.replace_schema_metadata(metadata)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()

@@ -1,0 +1,125 @@
+"""A running collector: store, intake, receivers and API, put together.
+
+Owns the order of start and stop: ports open when the store is ready; at the end receipt stops first, then what was
+accepted is committed and answered, then the store is checkpointed and closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from starlette.routing import Route
+
+from tailscope_collector._api import Api
+from tailscope_collector._commit import Committer
+from tailscope_collector._counters import Counters
+from tailscope_collector._decoders import load_decoder
+from tailscope_collector._directory import DataDirectory, Owner
+from tailscope_collector._grpc_receiver import GrpcReceiver
+from tailscope_collector._http_receiver import HttpReceiver
+from tailscope_collector._http_server import HttpServer
+from tailscope_collector._intake import Intake
+from tailscope_collector._origins import Origins
+from tailscope_collector._queries import Queries
+from tailscope_collector._questions import Questions
+from tailscope_collector._settings import Settings
+from tailscope_collector._settle import Settler
+from tailscope_collector._span_table import SpanReader, stage_of_span
+from tailscope_collector._store import open_store
+
+GRACE_S: Final = 10.0
+"""How long calls in progress may take to be answered when the collector stops."""
+
+
+class Collector:
+    """A collector on a data directory; a context manager that stops it."""
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str],
+        *,
+        host: str = "127.0.0.1",
+        grpc_port: int = 0,
+        http_port: int = 0,
+        settings: Settings | None = None,
+    ) -> None:
+        settings = settings or Settings()
+        self.counters = Counters()
+        self.store = open_store(DataDirectory(data), settings, create=True)
+        undo: list[Callable[[], None]] = [self.store.close]
+        try:
+            reader = SpanReader(Origins(self.store.next_origin_id()), stage_of_span)
+            self.intake = Intake(load_decoder(), reader, Committer(self.store), self.counters, settings)
+            self.queries = Queries(self.store, settings, self.counters, Settler(self.store, self.counters).settle)
+            self.questions = Questions(self.store, self.queries)
+            self._grpc = GrpcReceiver(
+                self.intake, host=host, port=grpc_port, max_request_bytes=settings.max_request_bytes
+            )
+            undo.append(lambda: self._grpc.stop(grace_s=0))
+            receiver = HttpReceiver(self.intake, max_request_bytes=settings.max_request_bytes)
+            api = Api(self.queries, self.questions, self.counters, is_ready=lambda: self._ready)
+            self._http = HttpServer(_routes(receiver, api), host=host, port=http_port)
+        except BaseException:
+            for step in reversed(undo):
+                step()
+            raise
+        self._ready = False
+        self._stopped = False
+        self.url = f"http://{_bracketed(host)}:{self._http.port}"
+        self.grpc = f"{_bracketed(host)}:{self._grpc.port}"
+        self._gauges()
+
+    def start(self) -> None:
+        """Begin to take spans and questions."""
+        self.intake.start()
+        self._grpc.start()
+        self._ready = True
+        self._http.start()
+        self.store.directory.announce(Owner(os.getpid(), self.url, self.grpc))
+
+    def stop(self) -> None:
+        """Stop receipt, commit and answer everything accepted, close the store; safe to call twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._ready = False
+        self._grpc.stop(grace_s=GRACE_S)
+        self._http.stop()
+        self.intake.close()
+        self.intake.committer.close()
+        self.store.checkpoint()
+        self.store.close()
+
+    def __enter__(self) -> Collector:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _gauges(self) -> None:
+        gauge = self.counters.gauge
+        gauge("queue_bytes", "Bytes of requests that are not answered yet.", lambda: self.intake.held_bytes)
+        gauge("wal_bytes", "Bytes of the write-ahead log.", self.store.wal_bytes)
+        gauge("batch_seq", "Number of the last committed batch.", lambda: self.intake.committer.batch_seq)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _routes(receiver: HttpReceiver, api: Api) -> list[Route]:
+    return [
+        Route("/v1/traces", receiver.export, methods=["POST"]),
+        Route("/api/sql", api.sql, methods=["POST"]),
+        Route("/api/report", api.report),
+        Route("/api/traces/{trace_id}", api.trace),
+        Route("/healthz", api.healthz),
+        Route("/readyz", api.readyz),
+        Route("/metrics", api.metrics),
+    ]

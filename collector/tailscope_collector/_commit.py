@@ -1,0 +1,124 @@
+"""One batch of decoded spans to one DuckDB transaction.
+
+Owns the order: duplicates out, origins and spans in, commit. Belongs to the thread that writes; nothing else appends
+to `span_rows`. Never answers a sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from tailscope_collector import _sql
+from tailscope_collector._fingerprints import FingerprintCache, fingerprints, repeats_within
+from tailscope_collector._hex import bytes_of
+from tailscope_collector._origins import SCHEMA as ORIGINS_SCHEMA
+from tailscope_collector._span_table import SpanBatch
+from tailscope_collector._store import Store
+
+PRIME_ROWS: Final = 2_000_000
+"""How many of the last stored spans a start reads back, so that a retry across a restart is seen (about 0.5 s)."""
+
+_IDENTITY: Final = ("trace_id", "span_id", "kind", "start_unix_nano")
+
+
+class Committer:
+    """Appends batches to a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._cursor = store.cursor()
+        # Kept until a commit succeeds: spans of later batches name them too.
+        self._origins = ORIGINS_SCHEMA.empty_table()
+        self._cache = FingerprintCache()
+        self._seq = store.last_batch_seq()
+        self._prime()
+
+    @property
+    def batch_seq(self) -> int:
+        """The number of the last batch that was committed."""
+        return self._seq
+
+    def commit(self, batches: Sequence[SpanBatch]) -> int:
+        """Store the batches durably and return how many of their spans were duplicates.
+
+        Raises duckdb.Error; nothing is stored then.
+        """
+        self._origins = pa.concat_tables([self._origins, *(batch.origins for batch in batches)])
+        filled = [batch for batch in batches if batch.table.num_rows]
+        if not filled:
+            return 0
+        table = pa.concat_tables([batch.table for batch in filled])
+        prints = np.concatenate([batch.prints for batch in filled])
+        cursor = self._cursor
+        cursor.execute("begin")
+        try:
+            duplicates = self._duplicates(table, prints)
+            if len(duplicates):
+                keep = np.ones(table.num_rows, dtype=np.bool_)
+                keep[duplicates] = False
+                table = table.filter(pa.array(keep))
+            if self._origins.num_rows:
+                self._insert("origin_batch", self._origins, "insert_origins")
+            if table.num_rows:
+                self._insert("span_batch", table, "insert_spans", batch_seq=self._seq + 1)
+            cursor.execute("commit")
+        except duckdb.Error:
+            _roll_back(cursor)
+            raise
+        self._origins = ORIGINS_SCHEMA.empty_table()
+        self._seq += 1
+        return len(duplicates)
+
+    def close(self) -> None:
+        """Let go of the cursor."""
+        self._cursor.close()
+
+    def _insert(self, name: str, table: pa.Table, query: str, **parameters: int) -> None:
+        self._cursor.register(name, table)
+        try:
+            self._cursor.execute(_sql.query(query), parameters or None)
+        finally:
+            self._cursor.unregister(name)
+
+    def _duplicates(self, table: pa.Table, prints: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, Any]:
+        """Return the rows that are stored already or stand twice in the batch."""
+        repeated = repeats_within(prints)
+        suspects = np.setdiff1d(self._cache.suspects(prints), repeated)
+        if not len(suspects):
+            return repeated
+        asked = table.select(list(_IDENTITY)).take(pa.array(suspects)).append_column("row_number", pa.array(suspects))
+        starts = asked.column("start_unix_nano").to_numpy()
+        self._cursor.register("suspects", asked)
+        try:
+            rows = self._cursor.execute(
+                _sql.query("stored_suspects"), {"earliest": int(starts.min()), "latest": int(starts.max())}
+            ).fetchnumpy()["row_number"]
+        finally:
+            self._cursor.unregister("suspects")
+        return np.union1d(repeated, np.asarray(rows, dtype=np.intp))
+
+    def _prime(self) -> None:
+        """Remember the spans that were stored last by an earlier process."""
+        reader = self._cursor.sql(_sql.query("recent_ids"), params={"rows": PRIME_ROWS}).to_arrow_reader(131_072)
+        for batch in reader:
+            if batch.num_rows:
+                self._cache.remember(
+                    fingerprints(
+                        bytes_of(batch.column("trace_id")),
+                        bytes_of(batch.column("span_id")),
+                        batch.column("kind").to_numpy(),
+                        batch.column("start_unix_nano").to_numpy(),
+                    )
+                )
+
+
+def _roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
+    try:
+        cursor.execute("rollback")
+    except duckdb.Error:
+        # DuckDB has rolled back already: some errors end the transaction by themselves.
+        return

@@ -1,0 +1,107 @@
+"""Protobuf bytes of export requests to one Arrow batch: a row per request, nested as on the wire.
+
+Owns the choice between two decoders that give the same batch: `ptars` (Rust; 0.6-0.7 M spans/s) and the official
+protobuf runtime (about 50 times slower, for where ptars cannot be installed). Never looks into the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, Literal, Protocol
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from tailscope_collector._wire import export_request_descriptor
+from tailscope_collector.errors import MalformedRequest
+
+DecoderName = Literal["ptars", "protobuf"]
+DECODERS: Final[tuple[DecoderName, ...]] = ("ptars", "protobuf")
+
+
+class Decoder(Protocol):
+    """Turns the bodies of export requests into one record batch, a row per body, in order."""
+
+    def __call__(self, bodies: Sequence[bytes], /) -> pa.RecordBatch:
+        """Decode all or raise MalformedRequest (which does not say whose body it was)."""
+        ...
+
+
+def load_decoder(name: DecoderName | None = None) -> Decoder:
+    """Return the named decoder, or the fastest one that is installed."""
+    if name == "protobuf":
+        return decode_with_protobuf
+    try:
+        return _ptars_decoder()
+    except ImportError:
+        if name == "ptars":
+            raise
+        return decode_with_protobuf
+
+
+@cache
+def _ptars_decoder() -> Decoder:
+    from ptars import HandlerPool
+
+    descriptor = export_request_descriptor()
+    handler: Any = HandlerPool([descriptor.file]).get_for_message(descriptor)
+
+    def decode(bodies: Sequence[bytes], /) -> pa.RecordBatch:
+        try:
+            batch: pa.RecordBatch = handler.list_to_record_batch(list(bodies))
+        except ValueError as error:
+            raise MalformedRequest(f"not an OTLP trace export request: {error}") from error
+        return batch
+
+    return decode
+
+
+def decode_with_protobuf(bodies: Sequence[bytes], /) -> pa.RecordBatch:
+    """Decode with the official protobuf runtime."""
+    descriptor = export_request_descriptor()
+    parse = GetMessageClass(descriptor).FromString
+    try:
+        rows = [_struct(parse(body)) for body in bodies]
+    except DecodeError as error:
+        raise MalformedRequest(f"not an OTLP trace export request: {error}") from error
+    return pa.RecordBatch.from_struct_array(pa.array(rows, type=pa.struct(list(_arrow_fields(descriptor)))))
+
+
+_ARROW: Final = {
+    FieldDescriptor.TYPE_STRING: pa.string(),
+    FieldDescriptor.TYPE_BYTES: pa.binary(),
+    FieldDescriptor.TYPE_BOOL: pa.bool_(),
+    FieldDescriptor.TYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.TYPE_INT32: pa.int32(),
+    FieldDescriptor.TYPE_INT64: pa.int64(),
+    FieldDescriptor.TYPE_UINT32: pa.uint32(),
+    FieldDescriptor.TYPE_FIXED32: pa.uint32(),
+    FieldDescriptor.TYPE_FIXED64: pa.uint64(),
+}
+
+
+def _arrow_fields(descriptor: Descriptor) -> list[pa.Field[Any]]:
+    fields: list[pa.Field[Any]] = []
+    for field in descriptor.fields:
+        inner: pa.DataType = (
+            pa.struct(_arrow_fields(field.message_type)) if field.message_type is not None else _ARROW[field.type]
+        )
+        fields.append(pa.field(field.name, pa.list_(inner) if field.is_repeated else inner))
+    return fields
+
+
+def _struct(message: Message) -> dict[str, Any]:
+    """Spell a message as pyarrow reads it: absent messages and members of a oneof are null."""
+    values: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.is_repeated:
+            values[field.name] = [_struct(item) for item in value]
+        elif field.has_presence and not message.HasField(field.name):
+            values[field.name] = None
+        else:
+            values[field.name] = _struct(value) if field.message_type is not None else value
+    return values

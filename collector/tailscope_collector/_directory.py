@@ -1,0 +1,138 @@
+"""The data directory on disk: who owns it, which version wrote it, how its owner can be reached.
+
+Owns `storage.json`, `lock`, `collector.json` and the paths of the rest. Never opens a database. The lock is a flock:
+it ends with its process, however that process ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from tailscope_collector.errors import StoreError, StoreHeld, StoreMissing, StoreVersion
+
+STORAGE_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds a data directory: written by a collector once its ports are open."""
+
+    pid: int
+    url: str
+    grpc: str
+
+
+class DataDirectory:
+    """The paths of a data directory, and the lock on it while `acquire` holds."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.database = self.path / "active.duckdb"
+        self.segments = self.path / "segments"
+        self.spill = self.path / "spill"
+        self._lock: int | None = None
+
+    def acquire(self, *, create: bool) -> DataDirectory:
+        """Take the lock, laying out the directory first where `create` says so.
+
+        Raises StoreMissing, StoreHeld or StoreVersion.
+        """
+        if not (self.path / "storage.json").exists() and not create:
+            raise StoreMissing(
+                f"No data directory at {self.path}. Start a collector on it with "
+                f"'tailscope serve --data {self.path}', or pass the path of one that exists."
+            )
+        try:
+            self.segments.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(f"Cannot use {self.path} as a data directory: {error.strerror}.") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(lock)
+            owner = self.owner()
+            who = f"pid {owner.pid}, {owner.url}" if owner else "a process that is starting or is no collector"
+            raise StoreHeld(
+                f"The data directory {self.path} is in use by {who}. Ask that one, or use another directory."
+            ) from error
+        self._lock = lock
+        try:
+            self._check_version()
+        except StoreError:
+            self.release()
+            raise
+        return self
+
+    def release(self) -> None:
+        """Let go of the lock; safe to call twice."""
+        if self._lock is not None:
+            (self.path / "collector.json").unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> DataDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def announce(self, owner: Owner) -> None:
+        """Write how this process can be reached, for `--data` of other commands."""
+        _write_json(self.path / "collector.json", asdict(owner))
+
+    def owner(self) -> Owner | None:
+        """Return who says to hold the directory; None where nobody does or the file is half-written."""
+        try:
+            return Owner(**json.loads((self.path / "collector.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def is_held(self) -> bool:
+        """Whether a process, this one included, holds the lock."""
+        try:
+            probe = os.open(self.path / "lock", os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(probe)
+        return False
+
+    def _check_version(self) -> None:
+        file = self.path / "storage.json"
+        if not file.exists():
+            if self.database.exists():
+                raise StoreVersion(f"{self.path} has a database but no storage.json; it was not written by Tailscope.")
+            _write_json(file, {"storage_version": STORAGE_VERSION})
+            return
+        try:
+            version = json.loads(file.read_text(encoding="utf-8"))["storage_version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreVersion(f"{file} does not name a storage version; restore it or use another directory.") from error
+        if version != STORAGE_VERSION:
+            raise StoreVersion(
+                f"{self.path} has storage version {version}; this Tailscope reads version {STORAGE_VERSION}. "
+                "Use the release that wrote it, or another directory."
+            )
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a small file at once or not at all."""
+    half = path.with_suffix(".tmp")
+    with half.open("w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    half.replace(path)

@@ -1,0 +1,67 @@
+"""The HTTP server: one port for receipt and questions, in a thread of its own.
+
+Owns the socket and the event loop. Routes are given to it.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute
+
+from tailscope_collector.errors import ListenError
+
+START_DEADLINE_S: Final = 20.0
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+
+class HttpServer:
+    """Serves routes on a port; `stop` answers the requests in progress first."""
+
+    def __init__(self, routes: Sequence[BaseRoute], *, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((host, port))
+        except OSError as error:
+            self._socket.close()
+            raise ListenError(
+                f"Cannot listen on {host}:{port} for HTTP: {error.strerror}; pass another --http-port (0 for a free one)."
+            ) from error
+        self.port = int(self._socket.getsockname()[1])
+        config = uvicorn.Config(
+            Starlette(routes=list(routes)), log_config=None, access_log=False, server_header=False, lifespan="off"
+        )
+        self._server = _Server(config)
+        self._thread = threading.Thread(target=self._run, name="tailscope-http", daemon=True)
+
+    def start(self) -> None:
+        """Begin to accept connections and return when they are."""
+        self._thread.start()
+        if not self._server.is_up.wait(START_DEADLINE_S):
+            raise ListenError(f"The HTTP server did not start within {START_DEADLINE_S:g} s.")
+
+    def stop(self) -> None:
+        """Answer what is in progress and close; safe to call twice."""
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])

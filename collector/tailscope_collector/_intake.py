@@ -1,0 +1,239 @@
+"""The way of an export request from bytes to an answer: bounded queue, decoder thread, writer thread.
+
+Owns the two threads, the bound in bytes and the rule that an answer means durable: `done` is called after the commit.
+Decoding the next requests and committing the last ones overlap. Never speaks a protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+
+from tailscope_collector._commit import Committer
+from tailscope_collector._counters import Counters
+from tailscope_collector._decoders import Decoder
+from tailscope_collector._settings import Settings
+from tailscope_collector._span_table import MalformedRequests, SpanBatch, SpanReader
+from tailscope_collector.errors import MalformedRequest, Overloaded, RequestError, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = 1_280_000
+"""Bytes decoded at a time: about 8 k spans. The decoder holds the interpreter's lock for all of a chunk (12 ms)."""
+
+COMMIT_ROWS: Final = 65_536
+"""Spans after which a commit waits for no more."""
+
+EARLY_ROWS: Final = 4_096
+"""Spans after which a commit starts when nothing else is waiting to be decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an export request: stored, with what was refused in it, or an error."""
+
+    rejected: int = 0
+    message: str = ""
+    error: RequestError | None = None
+
+
+@dataclass(slots=True)
+class _Export:
+    body: bytes
+    done: Callable[[Outcome], None]
+
+
+@dataclass(slots=True)
+class _Decoded:
+    exports: list[_Export]
+    batch: SpanBatch
+
+
+@dataclass(slots=True)
+class Intake:
+    """Takes export requests from any thread; `start` it first, `close` commits everything that was taken."""
+
+    decode: Decoder
+    reader: SpanReader
+    committer: Committer
+    counters: Counters
+    settings: Settings
+    _waiting: deque[_Export] = field(default_factory=deque[_Export])
+    _decoded: deque[_Decoded] = field(default_factory=deque[_Decoded])
+    _held_bytes: int = 0
+    _closing: bool = False
+    _decoder_done: bool = False
+    _change: threading.Condition = field(default_factory=threading.Condition)
+    _threads: list[threading.Thread] = field(default_factory=list[threading.Thread])
+
+    def start(self) -> None:
+        """Start the threads."""
+        for name, run in (("tailscope-decoder", self._run_decoder), ("tailscope-writer", self._run_writer)):
+            thread = threading.Thread(target=run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of requests that are not answered yet."""
+        return self._held_bytes
+
+    def submit(self, body: bytes, done: Callable[[Outcome], None]) -> None:
+        """Queue one request; `done` is called once, from another thread, after the commit.
+
+        Raises Overloaded when the queue is full, StoreUnavailable when the collector is stopping.
+        """
+        self.counters.add("requests_total")
+        self.counters.add("request_bytes_total", len(body))
+        with self._change:
+            if self._closing:
+                raise StoreUnavailable("The collector is stopping; send the request again, to whoever comes after.")
+            if self._held_bytes and self._held_bytes + len(body) > self.settings.queue_bytes:
+                self.counters.add("requests_refused_total", reason="overloaded")
+                raise Overloaded(
+                    f"The queue holds {self._held_bytes} of {self.settings.queue_bytes} bytes; "
+                    "send the request again in a second, or raise --queue-mb.",
+                    retry_after_s=1.0,
+                )
+            self._held_bytes += len(body)
+            self._waiting.append(_Export(body, done))
+            self._change.notify_all()
+
+    def close(self) -> None:
+        """Take nothing more, commit what was taken, stop the threads; safe to call twice."""
+        with self._change:
+            self._closing = True
+            self._change.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _run_decoder(self) -> None:
+        while exports := self._take():
+            started = time.perf_counter()
+            decoded = self._decode(exports)
+            self.counters.add("decode_seconds_total", time.perf_counter() - started)
+            with self._change:
+                self._decoded.append(decoded)
+                self._change.notify_all()
+        with self._change:
+            self._decoder_done = True
+            self._change.notify_all()
+
+    def _take(self) -> list[_Export]:
+        """Wait for requests and return about a chunk of them; nothing means that no more will come."""
+        with self._change:
+            self._change.wait_for(lambda: self._waiting or self._closing)
+            exports: list[_Export] = []
+            size = 0
+            while self._waiting and (not exports or size + len(self._waiting[0].body) <= CHUNK_BYTES):
+                exports.append(self._waiting.popleft())
+                size += len(exports[-1].body)
+            return exports
+
+    def _decode(self, exports: list[_Export]) -> _Decoded:
+        """Decode what can be; the rest of the chunk is answered here and now."""
+        while True:
+            try:
+                batch = self.reader.read(self.decode([export.body for export in exports]))
+            except MalformedRequest:
+                exports = self._refuse(exports, self._undecodable(exports))
+            except MalformedRequests as bad:
+                exports = self._refuse(exports, bad.reasons)
+            except Exception as error:  # noqa: BLE001 - hostile input must not end the thread that all senders wait for
+                exports = self._refuse(exports, self._unreadable(exports, error))
+            else:
+                self.counters.add("spans_received_total", sum(batch.accepted) + _refused(batch))
+                return _Decoded(exports, batch)
+
+    def _undecodable(self, exports: Sequence[_Export]) -> dict[int, str]:
+        reasons: dict[int, str] = {}
+        for index, export in enumerate(exports):
+            try:
+                self.decode([export.body])
+            except MalformedRequest as error:
+                reasons[index] = str(error)
+        return reasons
+
+    def _unreadable(self, exports: Sequence[_Export], error: Exception) -> dict[int, str]:
+        """Find whose request broke the reader; if each passes alone, it is all of them together."""
+        log.error("a chunk of %d requests could not be read", len(exports), exc_info=error)
+        reasons: dict[int, str] = {}
+        for index, export in enumerate(exports):
+            try:
+                self.reader.read(self.decode([export.body]))
+            except Exception as alone:  # noqa: BLE001 - as above
+                reasons[index] = f"cannot be read: {alone}"
+        return reasons or dict.fromkeys(range(len(exports)), f"cannot be read: {error}")
+
+    def _refuse(self, exports: list[_Export], reasons: dict[int, str]) -> list[_Export]:
+        for index, reason in reasons.items():
+            self.counters.add("requests_refused_total", reason="malformed")
+            self._answer(exports[index], Outcome(error=MalformedRequest(reason)))
+        return [export for index, export in enumerate(exports) if index not in reasons]
+
+    def _run_writer(self) -> None:
+        while batches := self._collect():
+            self._commit(batches)
+
+    def _collect(self) -> list[_Decoded]:
+        """Wait for decoded requests and return a group to commit together; nothing means that no more will come."""
+        with self._change:
+            self._change.wait_for(lambda: self._decoded or self._decoder_done)
+            if not self._decoded:
+                return []
+            deadline = time.monotonic() + self.settings.commit_ms / 1000
+            self._change.wait_for(self._enough, timeout=max(0.0, deadline - time.monotonic()))
+            batches: list[_Decoded] = []
+            rows = 0
+            while self._decoded and rows < COMMIT_ROWS:
+                batches.append(self._decoded.popleft())
+                rows += batches[-1].batch.table.num_rows
+            return batches
+
+    def _enough(self) -> bool:
+        rows = sum(decoded.batch.table.num_rows for decoded in self._decoded)
+        return self._decoder_done or rows >= COMMIT_ROWS or (rows >= EARLY_ROWS and not self._waiting)
+
+    def _commit(self, group: list[_Decoded]) -> None:
+        started = time.perf_counter()
+        try:
+            duplicates = self.committer.commit([decoded.batch for decoded in group])
+        except (duckdb.Error, pa.ArrowException) as error:
+            self.counters.add("commits_failed_total")
+            failure = Outcome(error=StoreUnavailable(f"Not committed, send the request again: {error}"))
+            for export in (export for decoded in group for export in decoded.exports):
+                self._answer(export, failure)
+            return
+        self.counters.add("commit_seconds_total", time.perf_counter() - started)
+        self.counters.add("commits_total")
+        self.counters.add("spans_duplicate_total", duplicates)
+        self.counters.add("spans_stored_total", sum(sum(decoded.batch.accepted) for decoded in group) - duplicates)
+        for decoded in group:
+            for export, reasons in zip(decoded.exports, decoded.batch.refused, strict=True):
+                self._answer(export, self._stored(reasons))
+
+    def _stored(self, reasons: dict[str, int]) -> Outcome:
+        if not reasons:
+            return Outcome()
+        for reason, count in reasons.items():
+            self.counters.add("spans_rejected_total", count, reason=reason)
+        message = "; ".join(f"{count} spans rejected: {reason}" for reason, count in reasons.items())
+        return Outcome(rejected=sum(reasons.values()), message=message)
+
+    def _answer(self, export: _Export, outcome: Outcome) -> None:
+        with self._change:
+            self._held_bytes -= len(export.body)
+        export.done(outcome)
+
+
+def _refused(batch: SpanBatch) -> int:
+    return sum(count for reasons in batch.refused for count in reasons.values())

@@ -1,0 +1,57 @@
+"""Rows of an answer as JSON that every parser reads.
+
+Owns the spelling: time stamps in ISO 8601, maps as objects, bytes as hex, not-a-number and infinities as null.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+
+def json_rows(table: pa.Table) -> list[list[Any]]:
+    """Return the rows as lists of JSON values."""
+    columns: list[list[Any]] = []
+    for column in table.columns:
+        spell = _speller(column.type)
+        values: list[Any] = column.to_pylist()
+        columns.append(values if spell is None else [None if value is None else spell(value) for value in values])
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _speller(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return how values of a type are spelt; None where they are JSON already."""
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind):
+        return None
+    if pa.types.is_floating(kind):
+        return lambda value: value if math.isfinite(value) else None
+    if pa.types.is_map(kind):
+        item = _optional(_speller(kind.item_type))  # type: ignore[attr-defined]
+        return lambda value: {str(key): item(inner) for key, inner in value}
+    if pa.types.is_struct(kind):
+        inner = {field.name: _optional(_speller(field.type)) for field in kind.fields}  # type: ignore[attr-defined]
+        return lambda value: {name: spell(value[name]) for name, spell in inner.items()}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        element = _optional(_speller(kind.value_type))  # type: ignore[attr-defined]
+        return lambda value: [element(item) for item in value]
+    return _scalar
+
+
+def _optional(spell: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    if spell is None:
+        return lambda value: value
+    return lambda value: None if value is None else spell(value)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, int | float | str | bool) else str(value)

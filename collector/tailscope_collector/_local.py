@@ -1,0 +1,76 @@
+"""A data directory opened in this process: the analyzer's Source without a collector.
+
+Owns the choice: a directory that a collector holds is asked over HTTP, one that nobody holds is opened here.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+from tailscope_analyzer import Report, Selection, Source, SqlResult, Traces, connect
+
+from tailscope_collector._counters import Counters
+from tailscope_collector._directory import DataDirectory
+from tailscope_collector._queries import Queries
+from tailscope_collector._questions import Questions
+from tailscope_collector._settings import Settings
+from tailscope_collector._settle import Settler
+from tailscope_collector._store import Store, open_store
+from tailscope_collector.errors import StoreHeld
+
+
+class LocalSource:
+    """Answers from a store that this process holds; a context manager that closes it."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store = store
+        counters = Counters()
+        self._queries = Queries(store, settings, counters, Settler(store, counters).settle)
+        self._questions = Questions(store, self._queries)
+
+    def sql(self, query: str, *, limit: int | None = None) -> SqlResult:
+        """Run one SELECT; raises QueryError."""
+        answer = self._queries.run(query, limit=limit)
+        return SqlResult(answer.table, truncated=answer.truncated)
+
+    def traces(self, selection: Selection | None = None, **chosen: Any) -> Traces:
+        """Return the selected requests and their ledger, chosen by a selection or by its fields."""
+        return self._questions.traces(selection or Selection(**chosen))
+
+    def report(self, selection: Selection | None = None, *, percentile: float = 0.99) -> Report:
+        """Explain the tail of the selected requests."""
+        return self._questions.report(selection or Selection(), percentile=percentile)
+
+    def trace(self, trace_id: str) -> dict[str, Any]:
+        """Describe one trace; raises NotFoundError."""
+        return self._questions.trace(trace_id)
+
+    def close(self) -> None:
+        """Close the store; safe to call twice."""
+        self.store.close()
+
+    def __enter__(self) -> LocalSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_data(data: str | os.PathLike[str], *, create: bool = False) -> Source:
+    """Return the source of a data directory: its collector if one runs, else the store itself.
+
+    Raises StoreMissing (unless `create`), StoreHeld where the holder cannot be asked, StoreVersion.
+    """
+    directory = DataDirectory(data)
+    settings = Settings(query_timeout_s=300)
+    try:
+        return LocalSource(open_store(directory, settings, create=create), settings)
+    except StoreHeld:
+        owner = directory.owner()
+        if owner is None:
+            raise
+        return connect(owner.url)

@@ -1,0 +1,207 @@
+"""OTLP/JSON to the same export request in protobuf.
+
+Owns the rules in which OTLP's JSON differs from protobuf's: ids are hex of either case and never base64, enums are
+numbers (names are taken too), 64-bit integers are strings or numbers, unknown keys and nulls are passed over. What has
+the wrong type is refused with its path. Never sees HTTP.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tailscope_collector.errors import MalformedRequest
+
+MAX_DEPTH: Final = 64
+"""Levels of nesting of one value; protobuf's own parser stops at 100."""
+
+_IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id"})
+# Not 8 or 16 bytes: a span whose id is no hex is refused alone, with the other spans of bad ids.
+_NO_ID: Final = b"\xff"
+_SPECIAL_DOUBLES: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_KEYS_SHOWN: Final = 5
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What was met on the way: keys that OTLP does not know."""
+
+    unknown: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class JsonRequest:
+    """An export request in protobuf; `warning` says why it may hold less than its sender thinks."""
+
+    body: bytes
+    spans: int
+    warning: str = ""
+
+
+def read_json(body: bytes) -> JsonRequest:
+    """Read one export request; raises MalformedRequest, which names the place."""
+    try:
+        tree = json.loads(body)
+    except RecursionError as error:
+        raise MalformedRequest("The body is JSON nested too deeply.") from error
+    except ValueError as error:
+        raise MalformedRequest(f"The body is not JSON: {error}.") from error
+    return from_tree(tree)
+
+
+def from_tree(tree: object) -> JsonRequest:
+    """Read one export request from parsed JSON; raises MalformedRequest."""
+    request = ExportTraceServiceRequest()
+    walk = _Walk()
+    _fill(request, tree, "$", MAX_DEPTH, walk)
+    spans = sum(len(scope.spans) for resource in request.resource_spans for scope in resource.scope_spans)
+    warning = ""
+    if not spans and walk.unknown:
+        named = ", ".join(walk.unknown[:_KEYS_SHOWN])
+        warning = f"No spans were found. Unknown keys were passed over: {named}. OTLP/JSON spells resourceSpans, scopeSpans, spans."
+    return JsonRequest(request.SerializeToString(), spans, warning)
+
+
+def _fill(message: Message, value: object, path: str, depth: int, walk: _Walk) -> None:
+    if not isinstance(value, dict):
+        raise MalformedRequest(f"{path} is {_kind(value)}; an object is expected.")
+    if depth <= 0:
+        raise MalformedRequest(f"{path} is nested over {MAX_DEPTH} levels deep.")
+    setters = _setters(message.DESCRIPTOR)
+    for key, item in value.items():
+        setter = setters.get(key)
+        if setter is None:
+            walk.unknown.append(f"{path}.{key}") if len(walk.unknown) < _KEYS_SHOWN else None
+        elif item is not None:
+            try:
+                setter(message, item, path, depth, walk)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise MalformedRequest(f"{path}.{key} is wrong: {error}.") from error
+
+
+_Setter = Callable[[Message, Any, str, int, _Walk], None]
+
+
+@cache
+def _setters(descriptor: Descriptor) -> dict[str, _Setter]:
+    return {item.json_name: _setter(item) for item in descriptor.fields}
+
+
+def _setter(item: FieldDescriptor) -> _Setter:
+    name, key = item.name, item.json_name
+    if item.message_type is not None and item.is_repeated:
+        return lambda message, value, path, depth, walk: _fill_list(
+            getattr(message, name), value, f"{path}.{key}", depth, walk
+        )
+    if item.message_type is not None:
+
+        def set_message(message: Message, value: Any, path: str, depth: int, walk: _Walk) -> None:
+            inner = getattr(message, name)
+            inner.SetInParent()
+            _fill(inner, value, f"{path}.{key}", depth - 1, walk)
+
+        return set_message
+    read = _reader(item)
+    if item.is_repeated:
+        return lambda message, value, _path, _depth, _walk: getattr(message, name).extend(map(read, value))
+    return lambda message, value, _path, _depth, _walk: setattr(message, name, read(value))
+
+
+def _fill_list(target: Any, value: Any, path: str, depth: int, walk: _Walk) -> None:
+    if not isinstance(value, list):
+        raise MalformedRequest(f"{path} is {_kind(value)}; a list is expected.")
+    for index, item in enumerate(value):
+        # A null in a list is an empty message: positions must not shift.
+        _fill(target.add(), {} if item is None else item, f"{path}[{index}]", depth - 1, walk)
+
+
+def _reader(item: FieldDescriptor) -> Callable[[Any], Any]:
+    if item.name in _IDS:
+        return _id
+    if item.enum_type is not None:
+        numbers = {name: value.number for name, value in item.enum_type.values_by_name.items()}
+        return lambda value: numbers.get(value, 0) if isinstance(value, str) and not _is_decimal(value) else _integer(value)
+    return _READERS[item.type]
+
+
+def _id(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{_kind(value)} where a hex id is expected")
+    try:
+        return bytes.fromhex(value) if value.isalnum() or not value else _NO_ID
+    except ValueError:
+        return _NO_ID
+
+
+def _is_decimal(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError("a boolean where an integer is expected")
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return int(value) if _is_decimal(value) else _integer(float(value))
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise TypeError(f"{_kind(value)} where an integer is expected")
+
+
+def _double(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError(f"{_kind(value)} where a number is expected")
+    return _SPECIAL_DOUBLES[value] if isinstance(value, str) and value in _SPECIAL_DOUBLES else float(value)
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{_kind(value)} where true or false is expected")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{_kind(value)} where a string is expected")
+    if not value.isascii():
+        # Half of a surrogate pair is legal JSON and no text; it becomes the replacement character.
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{_kind(value)} where base64 is expected")
+    try:
+        padded = value.replace("-", "+").replace("_", "/")
+        return base64.b64decode(padded + "=" * (-len(padded) % 4), validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"not base64: {error}") from error
+
+
+_READERS: Final[dict[int, Callable[[Any], Any]]] = {
+    FieldDescriptor.TYPE_STRING: _text,
+    FieldDescriptor.TYPE_BYTES: _bytes,
+    FieldDescriptor.TYPE_BOOL: _bool,
+    FieldDescriptor.TYPE_DOUBLE: _double,
+    FieldDescriptor.TYPE_INT64: _integer,
+    FieldDescriptor.TYPE_UINT32: _integer,
+    FieldDescriptor.TYPE_INT32: _integer,
+    FieldDescriptor.TYPE_FIXED32: _integer,
+    FieldDescriptor.TYPE_FIXED64: _integer,
+}
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

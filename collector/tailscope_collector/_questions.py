@@ -1,0 +1,70 @@
+"""Reports, selected requests and single traces, asked of the store.
+
+Owns how a selection becomes rows: one read-only transaction, so that requests and ledger belong together. Computes
+nothing: the analyzer does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+from tailscope_analyzer import NotFoundError, QueryError, Report, Selection, Traces, report, trace_detail
+
+from tailscope_collector import _sql
+from tailscope_collector._queries import Queries
+from tailscope_collector._settle import with_attribute_maps
+from tailscope_collector._store import Store
+
+_TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class Questions:
+    """Answers what is more than SQL; thread-safe."""
+
+    def __init__(self, store: Store, queries: Queries) -> None:
+        self._store = store
+        self._queries = queries
+
+    def traces(self, selection: Selection) -> Traces:
+        """Return the selected requests and their ledger; raises QueryError."""
+        # The alias lets a condition say requests.model; the table has the view's columns and what is exact beside them.
+        chosen = f"from request_rows as requests where {selection.condition()}"  # noqa: S608 - checked by the sandbox
+        requests, ledger = self._queries.run_together(
+            f"select * {chosen}", f"select * from ledger_rows where trace_id in (select trace_id {chosen})"
+        )
+        for answer in (requests, ledger):
+            if answer.truncated:
+                raise QueryError(
+                    f"The selection has over {answer.table.num_rows} rows of requests or stages. "
+                    "Narrow it with since and until, or raise --query-rows.",
+                    code="too_many_rows",
+                )
+        return Traces.from_parts(requests.table, ledger.table)
+
+    def report(self, selection: Selection, *, percentile: float) -> Report:
+        """Explain the tail of the selected requests; raises QueryError or InputError."""
+        return report(self.traces(selection), percentile=percentile, selection=selection)
+
+    def trace(self, trace_id: str) -> dict[str, Any]:
+        """Describe one trace; raises NotFoundError. Ids are taken in either case."""
+        wanted = trace_id.strip().lower()
+        if not _TRACE_ID.fullmatch(wanted):
+            raise NotFoundError(f"{trace_id!r} is no trace id: that is 32 hex digits.")
+        with self._store.cursor() as cursor:
+            spans = cursor.sql(_sql.query("spans_of_trace"), params={"trace_id": wanted}).to_arrow_table()
+        if not spans.num_rows:
+            raise NotFoundError(f"There is no trace {wanted}. It may not have arrived yet.")
+        return _with_extras(trace_detail(with_attribute_maps(spans)), spans)
+
+
+def _with_extras(detail: dict[str, Any], spans: pa.Table) -> dict[str, Any]:
+    """Add what the analyzer has no use for: the resource and the text of a status."""
+    extras: dict[tuple[Any, ...], dict[str, Any]] = {}
+    names = ["span_id", "kind", "start_unix_nano", "status_message", "resource"]
+    for span_id, kind, start, message, resource in zip(*(spans.column(name).to_pylist() for name in names), strict=True):
+        extras[span_id, kind, start] = {"status_message": message or "", "resource": dict(resource or ())}
+    for span in detail["spans"]:
+        span.update(extras[span["span_id"], span["kind"], span["start_unix_nano"]])
+    return detail

@@ -1,0 +1,162 @@
+"""Where imported requests go: a collector over HTTP, or a store that this process holds.
+
+Owns waiting and sending again. Never reads a file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from google.protobuf.message import DecodeError
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from tailscope_collector._commit import Committer
+from tailscope_collector._counters import Counters
+from tailscope_collector._decoders import load_decoder
+from tailscope_collector._directory import DataDirectory
+from tailscope_collector._intake import Intake, Outcome
+from tailscope_collector._origins import Origins
+from tailscope_collector._settings import Settings
+from tailscope_collector._span_table import SpanReader, stage_of_span
+from tailscope_collector._store import open_store
+from tailscope_collector.errors import CollectorError, MalformedRequest, Overloaded, StoreHeld, StoreUnavailable
+
+CALLS: Final = 8
+"""Requests in flight to a collector: it commits every 50 ms, so one at a time would be 20 requests a second."""
+
+IN_FLIGHT: Final = 256
+"""Requests in flight to a store in this process."""
+
+TRIES: Final = 30
+RETRYABLE: Final = frozenset({429, 502, 503, 504})
+
+Done = Callable[[Outcome], None]
+
+
+class Sender(Protocol):
+    """Takes export requests; `close` returns when all of them are answered."""
+
+    def send(self, body: bytes, done: Done) -> None:
+        """Send one request, waiting while too many are in flight; `done` is called once, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Wait for the answers and let go; safe to call twice."""
+        ...
+
+
+class StoreSender:
+    """Commits to a store that this process holds."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        settings = Settings()
+        self.counters = Counters()
+        self._store = open_store(directory, settings, create=True)
+        reader = SpanReader(Origins(self._store.next_origin_id()), stage_of_span)
+        self._intake = Intake(load_decoder(), reader, Committer(self._store), self.counters, settings)
+        self._slots = threading.Semaphore(IN_FLIGHT)
+        self._answered = threading.Condition()
+        self._intake.start()
+
+    def send(self, body: bytes, done: Done) -> None:
+        """Queue one request."""
+        self._slots.acquire()
+
+        def answered(outcome: Outcome) -> None:
+            done(outcome)
+            self._slots.release()
+            with self._answered:
+                self._answered.notify_all()
+
+        with self._answered:
+            while True:
+                try:
+                    self._intake.submit(body, answered)
+                except Overloaded:
+                    self._answered.wait(timeout=1)
+                else:
+                    return
+
+    def close(self) -> None:
+        """Commit everything and close the store."""
+        self._intake.close()
+        self._intake.committer.close()
+        self._store.close()
+
+
+class HttpSender:
+    """Posts to a collector."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/") + "/v1/traces"
+        self._pool = ThreadPoolExecutor(CALLS, thread_name_prefix="tailscope-import")
+        self._slots = threading.Semaphore(2 * CALLS)
+
+    def send(self, body: bytes, done: Done) -> None:
+        """Post one request from a thread of the pool."""
+        self._slots.acquire()
+        self._pool.submit(self._post, body, done)
+
+    def close(self) -> None:
+        """Wait for all answers."""
+        self._pool.shutdown()
+
+    def _post(self, body: bytes, done: Done) -> None:
+        try:
+            done(self._outcome(body))
+        finally:
+            self._slots.release()
+
+    def _outcome(self, body: bytes) -> Outcome:
+        """Post until it is stored or refused for good; a busy or restarting collector is asked again for 30 s."""
+        reason = ""
+        for _ in range(TRIES):
+            try:
+                answer = ExportTraceServiceResponse.FromString(_post(self._url, body))
+            except urllib.error.HTTPError as error:
+                reason = _message(error)
+                if error.code not in RETRYABLE:
+                    return Outcome(error=MalformedRequest(reason))
+            except (OSError, DecodeError) as error:
+                return Outcome(error=StoreUnavailable(f"no collector answers at {self._url}: {error}"))
+            else:
+                partial = answer.partial_success
+                return Outcome(int(partial.rejected_spans), partial.error_message)
+            time.sleep(1)
+        return Outcome(error=StoreUnavailable(reason))
+
+
+def _post(url: str, body: bytes) -> bytes:
+    request = urllib.request.Request(url, body, {"Content-Type": "application/x-protobuf"})  # noqa: S310
+    with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310 - the scheme was checked
+        return bytes(response.read())
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    try:
+        return Status.FromString(error.read()).message or error.reason
+    except DecodeError:
+        return f"{error.code} {error.reason}"
+
+
+def open_sender(url: str | None, data: str) -> Sender:
+    """Return the way to a collector at the URL, or to a data directory, whoever holds it."""
+    if url:
+        if not url.startswith(("http://", "https://")):
+            raise CollectorError(f"Not a collector's URL: {url!r}. It looks like http://127.0.0.1:4318.")
+        return HttpSender(url)
+    directory = DataDirectory(data)
+    try:
+        return StoreSender(directory)
+    except StoreHeld:
+        owner = directory.owner()
+        if owner is None:
+            raise
+        return HttpSender(owner.url)

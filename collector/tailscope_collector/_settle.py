@@ -1,0 +1,140 @@
+"""Requests and their ledger, made from spans when somebody asks and kept until late spans arrive.
+
+Owns `request_rows`, `ledger_rows`, `trace_rows` and the mark of how far they go. Works in bounded windows, and in
+bounded chunks of a window: a chunk is one transaction, the last of a window carries the mark, and after a crash the
+last window is made again, to the same rows. Ingest never waits for this.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from tailscope_analyzer import Traces
+
+from tailscope_collector import _sql
+from tailscope_collector._counters import Counters
+from tailscope_collector._store import Store
+
+WINDOW_SPANS: Final = 1_000_000
+"""Spans between two marks."""
+
+CHUNK_SPANS: Final = 200_000
+"""Spans read by the analyzer at a time: about 150 MB with everything it makes of them."""
+
+
+class Settler:
+    """Brings requests and ledger up to date; thread-safe, one at a time."""
+
+    def __init__(self, store: Store, counters: Counters) -> None:
+        self._store = store
+        self._counters = counters
+        self._guard = threading.Lock()
+        self._settled = -1
+
+    def settle(self) -> None:
+        """Make the rows of every trace that got spans since the last time."""
+        with self._guard:
+            if self._settled >= self._store.last_batch_seq():
+                return
+            started = time.perf_counter()
+            with self._store.cursor() as cursor:
+                settled = _last_settled(cursor)
+                for upto in _windows(cursor, settled):
+                    self._settle_window(cursor, settled, upto)
+                    settled = upto
+            self._settled = settled
+            self._counters.add("settle_seconds_total", time.perf_counter() - started)
+
+    def _settle_window(self, cursor: duckdb.DuckDBPyConnection, settled: int, upto: int) -> None:
+        changed = cursor.sql(
+            _sql.query("changed_traces"), params={"settled": settled, "upto": upto}
+        ).to_arrow_table()
+        chunks = list(_chunks(changed))
+        for number, chunk in enumerate(chunks, start=1):
+            requests, ledger = _rows(cursor, chunk)
+            mark = upto if number == len(chunks) else None
+            _replace(cursor, chunk, requests, ledger, mark=mark)
+            self._counters.add("settled_traces_total", chunk.num_rows)
+
+
+def _last_settled(cursor: duckdb.DuckDBPyConnection) -> int:
+    row = cursor.execute(_sql.query("last_settled")).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _windows(cursor: duckdb.DuckDBPyConnection, settled: int) -> Iterator[int]:
+    """Yield the last batch of each window."""
+    batches = cursor.execute(_sql.query("batch_sizes"), {"settled": settled}).fetchall()
+    spans = 0
+    for place, (batch, count) in enumerate(batches, start=1):
+        spans += count
+        if spans >= WINDOW_SPANS or place == len(batches):
+            yield batch
+            spans = 0
+
+
+def _chunks(changed: pa.Table) -> Iterator[pa.Table]:
+    """Cut traces into runs of about CHUNK_SPANS spans; a trace is never cut."""
+    if not changed.num_rows:
+        return
+    ends = np.cumsum(changed.column("span_count").to_numpy())
+    starts = [0, *np.flatnonzero(np.diff(ends // CHUNK_SPANS)) + 1, changed.num_rows]
+    for start, end in zip(starts, starts[1:], strict=False):
+        yield changed.slice(int(start), int(end - start))
+
+
+def _rows(cursor: duckdb.DuckDBPyConnection, chunk: pa.Table) -> tuple[pa.Table, pa.Table]:
+    cursor.register("chosen_traces", chunk)
+    try:
+        first = int(chunk.column("first_seq").to_numpy().min())
+        spans = cursor.sql(_sql.query("spans_of_traces"), params={"first": first}).to_arrow_table()
+    finally:
+        cursor.unregister("chosen_traces")
+    traces = Traces.from_spans(with_attribute_maps(spans))
+    return traces.requests.to_arrow(), traces.ledger.to_arrow()
+
+
+def with_attribute_maps(spans: pa.Table) -> pa.Table:
+    """Put a map in the place of the two lists of attributes; the lists' memory is used as it is."""
+    keys = spans.column("attribute_keys").chunks
+    values = spans.column("attribute_values").chunks
+    maps = [
+        pa.MapArray.from_arrays(key.offsets, key.values, value.values)  # type: ignore[attr-defined]
+        for key, value in zip(keys, values, strict=True)
+    ]
+    kind = pa.map_(pa.string(), pa.string())
+    place = spans.column_names.index("attribute_keys")
+    return spans.drop_columns(["attribute_keys", "attribute_values"]).add_column(
+        place, "attributes", pa.chunked_array(maps, type=kind)
+    )
+
+
+def _replace(
+    cursor: duckdb.DuckDBPyConnection, chunk: pa.Table, requests: pa.Table, ledger: pa.Table, *, mark: int | None
+) -> None:
+    known = chunk.filter(chunk.column("known"))
+    tables = {"request_batch": requests, "ledger_batch": ledger, "chosen_traces": chunk, "known_traces": known}
+    steps = ["insert_requests", "insert_ledger", "insert_traces"]
+    if known.num_rows:
+        steps = ["delete_requests", "delete_ledger", "delete_traces", *steps]
+    for name, table in tables.items():
+        cursor.register(name, table)
+    cursor.execute("begin")
+    try:
+        for step in steps:
+            cursor.execute(_sql.query(step))
+        if mark is not None:
+            cursor.execute(_sql.query("insert_mark"), {"settled": mark})
+        cursor.execute("commit")
+    except duckdb.Error:
+        cursor.execute("rollback")
+        raise
+    finally:
+        for name in tables:
+            cursor.unregister(name)

@@ -1,0 +1,145 @@
+"""Files of traces as export requests, one after the other.
+
+Owns the recognition of formats and where in a file a thing stands. Reads OTLP (JSON, one request per line, protobuf),
+also gzipped; names the formats it knows and does not read yet. Never sends anything.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tailscope_collector._decoders import Decoder
+from tailscope_collector._otlp_json import from_tree, read_json
+from tailscope_collector.errors import CollectorError, MalformedRequest
+
+STDIN: Final = "-"
+_GZIP: Final = b"\x1f\x8b"
+_SHOWN: Final = 60
+
+
+class UnreadableFile(CollectorError):
+    """A file that holds nothing we can import; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One export request of a file, or why a part of it was refused."""
+
+    place: str
+    body: bytes = b""
+    refusal: str = ""
+
+
+def read_bytes(name: str) -> bytes:
+    """Return the content of a file or of stdin, gunzipped where it is gzipped; raises UnreadableFile."""
+    try:
+        raw = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+        return gzip.decompress(raw) if raw.startswith(_GZIP) else raw
+    except IsADirectoryError as error:
+        raise UnreadableFile("is a directory; name its files") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableFile(getattr(error, "strerror", None) or f"is not whole gzip: {error}") from error
+
+
+def pieces(content: bytes, decode: Decoder) -> Iterator[Piece]:
+    """Cut a file's content into export requests; raises UnreadableFile where there is none to find."""
+    text = content.lstrip(b"\xef\xbb\xbf").strip()
+    if not text:
+        return
+    if text[:1] in b"{[":
+        first, _, rest = text.partition(b"\n")
+        if rest.strip() and _is_json(first):
+            yield from _lines(content)
+            return
+        try:
+            tree = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            tree = error
+        if not isinstance(tree, Exception):
+            yield _whole(tree)
+            return
+        if not _is_protobuf(content, decode):
+            if rest.strip() and any(map(_is_json, rest.splitlines())):
+                yield from _lines(content)
+                return
+            raise UnreadableFile(f"is not JSON: {tree}")
+    elif not _is_protobuf(content, decode):
+        if any(_is_json(line) for line in text.splitlines()):
+            yield from _lines(content)
+            return
+        raise UnreadableFile(f"is neither OTLP JSON nor an OTLP protobuf request{_looks(text)}")
+    yield Piece("", content)
+
+
+def _lines(content: bytes) -> Iterator[Piece]:
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.strip():
+            yield _line(f"line {number}", line)
+
+
+def _line(place: str, line: bytes) -> Piece:
+    try:
+        request = read_json(line)
+    except MalformedRequest as error:
+        return Piece(place, refusal=str(error))
+    return Piece(place, request.body) if not request.warning else Piece(place, refusal=request.warning)
+
+
+def _whole(tree: Any) -> Piece:
+    other = _other_format(tree)
+    if other:
+        raise UnreadableFile(f"is {other}; only OTLP (JSON, JSONL, protobuf) is imported so far")
+    try:
+        request = from_tree(tree)
+    except MalformedRequest as error:
+        raise UnreadableFile(str(error)) from error
+    if request.warning:
+        raise UnreadableFile(request.warning)
+    return Piece("", request.body)
+
+
+def _other_format(tree: Any) -> str:
+    """Name the format of a tree that is not OTLP, as far as it is one we know."""
+    first = tree[0] if isinstance(tree, list) and tree else tree
+    if not isinstance(first, dict):
+        return ""
+    if isinstance(tree, list):
+        if "traceId" in first and "id" in first:
+            return "Zipkin v2 JSON"
+        if "ph" in first:
+            return "a Chrome trace"
+        if "model_name" in first or "timestamps" in first:
+            return "a Triton trace"
+        return "a JSON list of something else than spans"
+    if "traceEvents" in tree:
+        return "a Chrome trace"
+    if "traceID" in tree or (isinstance(tree.get("data"), list) and "resourceSpans" not in tree):
+        return "Jaeger JSON"
+    return ""
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_protobuf(content: bytes, decode: Decoder) -> bool:
+    try:
+        decode([content])
+    except MalformedRequest:
+        return False
+    return True
+
+
+def _looks(text: bytes) -> str:
+    first = text.splitlines()[0][:_SHOWN]
+    return f" (it begins with {first.decode()!r})" if first.isascii() and first.decode().isprintable() else ""

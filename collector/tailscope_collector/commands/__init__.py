@@ -1,0 +1,1 @@
+"""The collector's commands: `tailscope serve` and `tailscope import`."""

@@ -1,0 +1,74 @@
+"""What can go wrong in the collector, as one tree.
+
+    CollectorError
+    ├── StoreError            the data directory: missing, held by another collector, of another version
+    │   ├── StoreMissing
+    │   ├── StoreHeld
+    │   └── StoreVersion
+    ├── ListenError           a port that cannot be opened
+    └── RequestError          an export request that is answered with an error
+        ├── MalformedRequest  400 / INVALID_ARGUMENT: sending it again cannot help
+        ├── UnsupportedMedia  415: a content type or coding that is not spoken here
+        ├── RequestTooLarge   413 / RESOURCE_EXHAUSTED without a retry hint
+        ├── Overloaded        503 / RESOURCE_EXHAUSTED with a retry hint: the queue is full
+        └── StoreUnavailable  503 / UNAVAILABLE: not committed, send it again
+
+A store that cannot be used is also the analyzer's SourceError, so that its commands say it in one sentence. Questions
+that cannot be answered are the analyzer's QueryError and NotFoundError: the same over HTTP and in process.
+"""
+
+from __future__ import annotations
+
+from tailscope_analyzer import SourceError
+
+
+class CollectorError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class StoreError(CollectorError, SourceError):
+    """The data directory cannot be used."""
+
+
+class StoreMissing(StoreError):
+    """There is no data directory at the path."""
+
+
+class StoreHeld(StoreError):
+    """Another process owns the data directory."""
+
+
+class StoreVersion(StoreError):
+    """The data directory was written by another version of the storage."""
+
+
+class ListenError(CollectorError):
+    """A port cannot be opened."""
+
+
+class RequestError(CollectorError):
+    """An export request that is refused as a whole."""
+
+
+class MalformedRequest(RequestError):
+    """The body is not what its content type says."""
+
+
+class UnsupportedMedia(RequestError):
+    """The content type or the content coding is not supported."""
+
+
+class RequestTooLarge(RequestError):
+    """The body, after decompression, is over the limit."""
+
+
+class Overloaded(RequestError):
+    """The bounded queue is full; the request may be sent again."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class StoreUnavailable(RequestError):
+    """The spans could not be committed; the request may be sent again."""

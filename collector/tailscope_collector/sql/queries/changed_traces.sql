@@ -1,0 +1,19 @@
+-- One row is one trace that got spans in the batches after $settled up to $upto. first_seq is the batch of its first
+-- span ever; known says that it was settled before and has rows to replace. Ordered by first_seq and trace_id.
+with fresh as (
+    select
+        trace_id,
+        min(batch_seq) as first_seq,
+        count(*) as span_count
+    from span_rows
+    where batch_seq > $settled and batch_seq <= $upto
+    group by trace_id
+)
+select
+    f.trace_id,
+    least(f.first_seq, coalesce(r.first_seq, f.first_seq)) as first_seq,
+    f.span_count + coalesce(r.span_count, 0) as span_count,
+    r.trace_id is not null as known
+from fresh as f
+left join trace_rows as r on r.trace_id = f.trace_id
+order by first_seq, f.trace_id

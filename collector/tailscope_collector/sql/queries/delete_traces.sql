@@ -1,0 +1,3 @@
+-- Deletes the rows of the traces in the registered Arrow table `known_traces`, to be made again.
+delete from trace_rows
+where trace_id in (select trace_id from known_traces)

@@ -1,0 +1,2 @@
+-- Appends the mark that every batch up to $settled is settled.
+insert into settle_marks values ($settled)

@@ -1,0 +1,13 @@
+-- One row is one sample of a resource. No order is promised.
+create view metrics as
+select
+    time,
+    time_unix_nano,
+    service,
+    instance,
+    host,
+    metric,
+    unit,
+    value,
+    attributes
+from metric_rows

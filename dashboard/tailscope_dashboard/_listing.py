@@ -1,0 +1,127 @@
+"""What the list of slow requests is asked for, and the shape in which its rows are shown.
+
+Owns reading the filters from the URL (what cannot be read counts as not given) and the size of a sheet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from tailscope_dashboard import _address as address
+from tailscope_dashboard._series import as_utc
+from tailscope_dashboard._sqltext import SORTABLE, Ordering, Value
+
+ROWS: Final = 25
+"""Requests on a sheet."""
+
+SHEETS: Final = 400
+"""Sheets that can be reached; beyond 10,000 requests a narrower filter is quicker for everyone."""
+
+_ALWAYS: Final = ("trace_id", "start", "service", "operation", "duration_ms", "top_stage", "top_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The filters of the list; `sheet` counts from one."""
+
+    min_ms: float | None
+    only_errors: bool
+    find: str | None
+    order: Ordering
+    sheet: int
+
+    @property
+    def skip(self) -> int:
+        """How many rows lie on earlier sheets."""
+        return (self.sheet - 1) * ROWS
+
+    def values(self) -> dict[str, Value]:
+        """Return the parameters of the query."""
+        return {
+            "min_ms": self.min_ms,
+            "only_errors": self.only_errors,
+            "find": self.find,
+            "order": self.order,
+            "rows": ROWS,
+            "skip": self.skip,
+        }
+
+
+def read_wanted() -> Wanted:
+    """Read the filters from the URL."""
+    sort = address.get(address.SORT) or ""
+    sheet = address.get(address.SHEET) or ""
+    return Wanted(
+        min_ms=_number(address.get(address.MIN_MS)),
+        only_errors=address.get(address.STATUS) == "error",
+        find=address.get(address.FIND),
+        order=Ordering(sort if sort in SORTABLE else SORTABLE[0], address.get(address.ORDER) != "asc"),
+        sheet=min(max(int(sheet), 1), SHEETS) if sheet.isdecimal() else 1,
+    )
+
+
+def number_text(value: object) -> str | None:
+    """Write a bound for the URL; none for zero or nothing."""
+    return f"{value:g}" if isinstance(value, int | float) and value > 0 else None
+
+
+def sort_text(value: object) -> str | None:
+    """Write the column for the URL, unless it is the usual one."""
+    return None if value == SORTABLE[0] else str(value)
+
+
+def order_text(value: object) -> str | None:
+    """Write the direction for the URL, unless it is the usual one."""
+    return "asc" if value == "asc" else None
+
+
+def sheet_text(value: object) -> str | None:
+    """Write the sheet for the URL, unless it is the first."""
+    return str(value) if isinstance(value, int) and value > 1 else None
+
+
+def sheets(requests: int) -> int:
+    """Return how many sheets can be reached."""
+    return min(-(-requests // ROWS), SHEETS)
+
+
+def longest(rows: pl.DataFrame) -> float:
+    """Return the longest duration on the sheet, the full length of its bars."""
+    value = rows["duration_ms"].max()
+    return float(value) if isinstance(value, int | float) and value > 0 else 1.0
+
+
+def with_stages(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
+    """Add the stage in which each request spent most of its time."""
+    top = (
+        parts.sort("self_ms", descending=True)
+        .group_by("trace_id", maintain_order=True)
+        .agg(pl.col("stage").first().alias("top_stage"), pl.col("self_ms").first().alias("top_ms"))
+    )
+    return rows.join(top, on="trace_id", how="left", maintain_order="left")
+
+
+def trim(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns worth their place: those always shown, others that say something on this sheet."""
+    named = rows.with_columns(as_utc("start_time").alias("start")).drop("start_time")
+    others = [name for name in named.columns if name not in _ALWAYS and not _is_silent(named[name])]
+    return named.select(*_ALWAYS[1:], *others, _ALWAYS[0])
+
+
+def _is_silent(column: pl.Series) -> bool:
+    if column.name == "complete":
+        return bool(column.all())
+    if column.name == "status":
+        return not (column == "error").any()
+    return column.null_count() == column.len()
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        return None
+    return value if value is not None and 0 < value < float("inf") else None

@@ -1,0 +1,84 @@
+"""What a page says when it has nothing to show: no collector, no data, nothing selected, a refused question.
+
+Owns these texts; each names what is missing and the next step. Shows text of others as text, never as HTML.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import streamlit as st
+
+FIRST_TRACE: Final = """import tailscope
+tailscope.init(service="ranker", endpoint="http://127.0.0.1:4317")
+
+@tailscope.request("predict")
+def predict(batch): ..."""
+
+
+def unreachable(url: str, reason: str) -> None:
+    """Say that no collector answers, and what to start."""
+    with st.container(border=True):
+        st.subheader(":material/cloud_off: No collector answers", anchor=False)
+        st.text(f"Asked {url}. {reason}")
+        st.markdown("Start one, or point the dashboard at the one that runs:")
+        st.code(
+            "tailscope serve --data ./tailscope-data\ntailscope dashboard --url http://HOST:4318",
+            language="bash",
+        )
+        if st.button("Try again", icon=":material/refresh:", type="primary"):
+            st.cache_data.clear()
+            st.rerun()
+
+
+def empty(url: str) -> None:
+    """Say that no request has arrived, and how to send the first."""
+    with st.container(border=True):
+        st.subheader(":material/waving_hand: Send your first trace", anchor=False)
+        st.text(f"The collector at {url} is up and holds no request yet. Add to your service:")
+        st.code(FIRST_TRACE, language="python")
+        st.markdown("Or change nothing in it, or look at what is there already:")
+        st.code(
+            "export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317  # any OpenTelemetry SDK\n"
+            "tailscope import traces.jsonl.gz                          # files\n"
+            "tailscope demo                                            # a service with planted faults",
+            language="bash",
+        )
+        if st.button("Look again", icon=":material/refresh:", type="primary"):
+            st.cache_data.clear()
+            st.rerun()
+
+
+def nothing_matches(what: str = "No request matches the selection.") -> None:
+    """Say that the selection is empty."""
+    st.info(f"{what} Widen the window or clear the filters above.", icon=":material/filter_alt_off:")
+
+
+def too_few(requests: int, needed: int, what: str) -> None:
+    """Say that there are too few requests for a percentile."""
+    st.info(
+        f"Too few requests for {what}: n = {requests}, and it takes {needed}. "
+        "Widen the window, or choose a busier operation.",
+        icon=":material/hourglass_bottom:",
+    )
+
+
+def no_split(verdict: str) -> None:
+    """Say why the tail of the selection cannot be split."""
+    st.info(
+        "The tail of this selection cannot be split. Widen the window, or choose a busier operation.",
+        icon=":material/hourglass_bottom:",
+    )
+    st.text(f"{verdict[:1].upper()}{verdict[1:]}.")
+
+
+def refused(message: str) -> None:
+    """Show why the collector refused a question, in its own words."""
+    st.error("The collector refused the question:", icon=":material/error:")
+    st.code(message, language=None, wrap_lines=True)
+
+
+def missing(message: str) -> None:
+    """Say that a trace is not there."""
+    st.warning("This trace is not in the store.", icon=":material/search_off:")
+    st.text(message)

@@ -1,0 +1,152 @@
+"""`tailscope dashboard`: start Streamlit on the dashboard, for a collector or a data directory.
+
+Owns the flags, the choice of the collector and the life of the child processes. Knows nothing of the pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from tailscope.conventions import DEFAULT_DASHBOARD_PORT, DEFAULT_DATA_DIR, DEFAULT_URL, ENV_DATA, ENV_URL
+from tailscope_dashboard import palette
+from tailscope_dashboard._child import ChildError, answers, collector_on, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import FrameType
+
+OPTIONS: Final = {
+    "server.headless": "true",
+    # On a folder with a virtual environment the watcher alone takes the first page from 1 s to 24 s.
+    "server.fileWatcherType": "none",
+    "browser.gatherUsageStats": "false",
+    "client.toolbarMode": "minimal",
+    "logger.level": "warning",
+    "logger.hideWelcomeMessage": "true",
+}
+"""How Streamlit is run; address, port and theme come on top."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's flags."""
+    made = argparse.ArgumentParser(
+        prog="tailscope dashboard",
+        description="Look at the requests of a running collector, or of a data directory.",
+    )
+    source = made.add_mutually_exclusive_group()
+    source.add_argument(
+        "--url", metavar="URL", help=f"collector to look at (default: {ENV_URL}, then {DEFAULT_URL})"
+    )
+    source.add_argument(
+        "--data",
+        metavar="DIR",
+        help="data directory to look at; where no collector serves it, one runs as long as the dashboard "
+        f"(default: {ENV_DATA}, then ./{DEFAULT_DATA_DIR} where it exists and no collector answers)",
+    )
+    made.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    made.add_argument(
+        "--port",
+        type=_port,
+        default=DEFAULT_DASHBOARD_PORT,
+        help="port; 0 is a free one (default: %(default)s)",
+    )
+    return made
+
+
+def main(argv: list[str]) -> int:
+    """Serve the dashboard until a signal comes; returns 0 after a clean stop, 1 where it cannot start."""
+    args = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        port = free_port(args.host, args.port)
+        with source_of(args.url, args.data) as url:
+            return _serve(url, args.host, port)
+    except KeyboardInterrupt:
+        return 0
+    except (ChildError, OSError) as error:
+        _say(str(error))
+        return 1
+
+
+@contextmanager
+def source_of(url: str | None, data: str | None) -> Generator[str]:
+    """Yield the address of the collector to look at, started for the purpose where need be.
+
+    The argument wins, then the environment, then a collector on the default port, then the default directory.
+    With none of them the default address is yielded: the dashboard says what to start and goes on asking.
+    """
+    if not url and not data:
+        url, data = os.environ.get(ENV_URL), os.environ.get(ENV_DATA)
+    if not url and not data and Path(DEFAULT_DATA_DIR).is_dir() and not answers(DEFAULT_URL):
+        data = DEFAULT_DATA_DIR
+    with nullcontext(url or DEFAULT_URL) if url or not data else collector_on(Path(data)) as found:
+        yield found
+
+
+def free_port(host: str, port: int) -> int:
+    """Return the port if it can be had, a free one for 0.
+
+    Raises:
+        OSError: the port is taken, or the address is not one of this machine.
+
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise OSError(
+                f"Cannot listen on {host}:{port}: {error.strerror}. Choose another with --port."
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def streamlit_command(host: str, port: int) -> list[str]:
+    """Return the command line that serves the application."""
+    script = files("tailscope_dashboard").joinpath("_script", "tailscope_app.py")
+    options = OPTIONS | {"server.address": host, "server.port": str(port)} | palette.theme_options()
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    return [sys.executable, "-m", "streamlit", "run", str(script), *flags]
+
+
+def _serve(url: str, host: str, port: int) -> int:
+    script_folder = str(files("tailscope_dashboard").joinpath("_script"))
+    child = subprocess.Popen(
+        streamlit_command(host, port),
+        env=os.environ | {ENV_URL: url},
+        cwd=script_folder,  # a .streamlit/config.toml in the user's folder is another application's
+        stdout=sys.stderr,
+    )
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        _say(f"Dashboard: http://{shown}:{port}  (collector: {url})  Ctrl-C stops it.")
+        code = child.wait()
+    finally:
+        stop(child)
+    if code != 0:
+        _say(f"Streamlit ended with exit code {code}; it says why above.")
+    return 0 if code == 0 else 1
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port (0 to 65535)")
+    return int(text)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - a command talks on stderr

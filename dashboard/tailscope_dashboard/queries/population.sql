@@ -1,0 +1,9 @@
+-- One row per service and operation that has requests, the busiest first. Parameters: none.
+select
+    service,
+    operation,
+    count(*) as requests
+from requests
+group by service, operation
+order by requests desc, service, operation
+limit 500

@@ -1,0 +1,24 @@
+-- One row per request that the filters leave, one sheet of them, in the order asked for (ties by trace id).
+-- Parameters: those of matching.sql, sort and descending (a closed list in the code), rows and skip.
+select
+    trace_id,
+    start_time,
+    service,
+    operation,
+    duration_ms,
+    status,
+    http_status,
+    model,
+    instance,
+    ttft_ms,
+    output_tokens,
+    batch_size,
+    span_count,
+    complete
+from requests
+where $selection
+    and ($min_ms is null or duration_ms >= $min_ms)
+    and (not $only_errors or status = 'error')
+    and ($find is null or contains(lower(concat_ws(' ', trace_id, operation, instance, model)), lower($find)))
+order by $order
+limit $rows offset $skip

@@ -1,0 +1,151 @@
+"""Overview: how many requests, how many failed, how slow, since when, and one sentence about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from tailscope_analyzer import headline
+from tailscope_dashboard import _charts as charts
+from tailscope_dashboard import _controls as controls
+from tailscope_dashboard import _data as data
+from tailscope_dashboard import _figures as figures
+from tailscope_dashboard import _pages as pages
+from tailscope_dashboard import _quality as quality
+from tailscope_dashboard import _series as series
+from tailscope_dashboard import _states as states
+
+if TYPE_CHECKING:
+    from tailscope_dashboard._scope import Scope
+
+HEAT_KEY = "heat"
+
+
+def render() -> None:
+    """Draw the page."""
+    scope = controls.choose_scope()
+    if scope is None:
+        return
+    totals = data.totals(scope)
+    if totals["requests"] == 0:
+        states.nothing_matches()
+        return
+    _headline(scope)
+    _figures(scope, totals)
+    _heat_map(scope, totals)
+    _over_time(scope, totals)
+    _operations(scope)
+
+
+def _headline(scope: Scope) -> None:
+    with st.spinner("Splitting the tail by stage…"):
+        report = data.report(scope)
+    light = quality.light(report)
+    with st.container(border=True, horizontal=True, wrap=False, vertical_alignment="center", key="headline"):
+        st.text(headline(report), width="stretch")
+        with st.popover(f":{light.colour}[{light.icon}] {light.word}", width="content"):
+            for reason in light.reasons:
+                st.text(reason)
+        pages.link("why", scope.link(), label="See why", icon=":material/arrow_forward:")
+
+
+def _figures(scope: Scope, totals: data.Record) -> None:
+    requests, errors = totals["requests"], totals["errors"]
+    seconds = (scope.until - scope.since).total_seconds()
+    n = f"n = {figures.count(requests)}"
+    with st.container(horizontal=True, key="figures"):
+        st.metric("Requests", figures.count(requests), figures.rate(requests, seconds), **_plain())
+        st.metric(
+            "Errors",
+            figures.share(errors / requests, digits=2),
+            f"{figures.count(errors)} failed",
+            **_plain(),
+        )
+        for name, needed in series.REQUESTS_NEEDED.items():
+            enough = requests >= needed
+            value = figures.milliseconds(totals[f"{name}_ms"]) if enough else figures.MISSING
+            st.metric(name, value, n if enough else f"{n}, needs {needed}", **_plain())
+        st.metric("Slowest", figures.milliseconds(totals["max_ms"]), n, **_plain())
+
+
+def _plain() -> dict[str, str]:
+    return {"delta_color": "off", "delta_arrow": "off"}
+
+
+def _heat_map(scope: Scope, totals: data.Record) -> None:
+    step_us = scope.step_us(series.TIME_STEPS)
+    per_octave = series.buckets_per_octave(totals["min_ms"], totals["max_ms"])
+    density = data.density(scope, step_us=step_us, per_octave=per_octave)
+    cells = series.heat_cells(density, step_us=step_us, per_octave=per_octave)
+    ticks = series.log_ticks(totals["min_ms"], totals["max_ms"])
+    with st.container(border=True):
+        st.markdown(
+            f"**Latency over time** · {figures.count(totals['requests'])} requests, "
+            f"{figures.step(step_us)} a column · drag over a slow patch to look at it alone"
+        )
+        st.altair_chart(
+            charts.heat_map(cells, ticks=ticks, theme=st.context.theme.type),
+            height=320,
+            key=HEAT_KEY,
+            on_select=_brushed,
+            selection_mode=charts.WINDOW_BRUSH,
+            alt="Heat map: number of requests by time and latency",
+        )
+
+
+def _brushed() -> None:
+    state = st.session_state.get(HEAT_KEY)
+    chosen = state["selection"].get(charts.WINDOW_BRUSH) if state else None
+    edges = chosen.get("start_time") if chosen else None
+    if edges and len(edges) == 2 and edges[0] < edges[1]:
+        since, until = (datetime.fromtimestamp(edge / 1000, UTC) for edge in edges)
+        controls.choose_window(since, until)
+
+
+def _over_time(scope: Scope, totals: data.Record) -> None:
+    left, right = st.columns([3, 2])
+    with left.container(border=True):
+        _percentiles(scope, totals)
+    with right.container(border=True):
+        step_us = scope.step_us(series.TIME_STEPS)
+        st.markdown(f"**Traffic** · requests each {figures.step(step_us)}")
+        outcomes = series.outcomes(data.over_time(scope, step_us=step_us), step_us=step_us)
+        st.altair_chart(charts.volume(outcomes), height=240, alt="Bars: requests and errors over time")
+
+
+def _percentiles(scope: Scope, totals: data.Record) -> None:
+    step_us = scope.step_us(series.line_steps(totals["requests"]))
+    lines = series.percentile_lines(data.over_time(scope, step_us=step_us))
+    st.markdown(f"**Percentiles** · a point each {figures.step(step_us)}, where n is enough for it")
+    if lines.is_empty():
+        states.too_few(totals["requests"], series.REQUESTS_NEEDED["p50"], "a line over time")
+        return
+    ticks = series.log_ticks(*series.bounds(lines["latency_ms"]))
+    st.altair_chart(
+        charts.percentiles(lines, ticks=ticks, theme=st.context.theme.type),
+        height=240,
+        alt="Lines: p50, p95, p99 over time",
+    )
+
+
+def _operations(scope: Scope) -> None:
+    rows = series.error_share(data.by_operation(scope))
+    st.markdown("**Services and operations** · the slowest p99 first")
+    st.dataframe(
+        rows.select(
+            "service", "operation", "requests", "error_share", "p50_ms", "p95_ms", "p99_ms", "max_ms"
+        ),
+        hide_index=True,
+        column_config={
+            "service": "Service",
+            "operation": "Operation",
+            "requests": st.column_config.NumberColumn("Requests (n)", format="localized"),
+            "error_share": st.column_config.NumberColumn("Errors", format="percent"),
+            "p50_ms": st.column_config.NumberColumn("p50, ms", format="%.1f"),
+            "p95_ms": st.column_config.NumberColumn("p95, ms", format="%.1f"),
+            "p99_ms": st.column_config.NumberColumn("p99, ms", format="%.1f"),
+            "max_ms": st.column_config.NumberColumn("slowest, ms", format="%.1f"),
+        },
+    )

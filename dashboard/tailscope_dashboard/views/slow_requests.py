@@ -1,0 +1,165 @@
+"""Slow requests: the list, filtered and sorted by the collector; a click opens the trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import streamlit as st
+
+from tailscope_dashboard import _address as address
+from tailscope_dashboard import _controls as controls
+from tailscope_dashboard import _data as data
+from tailscope_dashboard import _figures as figures
+from tailscope_dashboard import _listing as listing
+from tailscope_dashboard import _pages as pages
+from tailscope_dashboard import _states as states
+from tailscope_dashboard import palette
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tailscope_dashboard._scope import Scope
+
+TABLE_KEY: Final = "requests"
+
+_SORT_LABELS: Final = {
+    "duration_ms": "duration",
+    "start_time": "start",
+    "ttft_ms": "time to first token",
+    "output_tokens": "output tokens",
+    "batch_size": "batch size",
+    "span_count": "spans",
+}
+
+
+def render() -> None:
+    """Draw the page."""
+    scope = controls.choose_scope()
+    if scope is None:
+        return
+    wanted = _filters()
+    matching = data.matching(scope, wanted)
+    if matching == 0:
+        states.nothing_matches("No request passes these filters.")
+        return
+    rows = data.slow_requests(scope, wanted)
+    _sheet_choice(wanted, matching)
+    _table(scope, rows)
+
+
+def _filters() -> listing.Wanted:
+    wanted = listing.read_wanted()
+    with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
+        st.number_input(
+            "At least, ms",
+            min_value=0.0,
+            value=None,
+            placeholder="any",
+            key=address.seeded(address.MIN_MS, wanted.min_ms),
+            on_change=address.writer(address.MIN_MS, listing.number_text, address.SHEET),
+            width=150,
+        )
+        st.segmented_control(
+            "Outcome",
+            ["all", "error"],
+            format_func=lambda value: "Errors only" if value == "error" else "All",
+            key=address.seeded(address.STATUS, "error" if wanted.only_errors else "all"),
+            on_change=address.writer(address.STATUS, _outcome_text, address.SHEET),
+            required=True,
+        )
+        st.text_input(
+            "Find in trace id, operation, instance, model",
+            key=address.seeded(address.FIND, wanted.find or ""),
+            on_change=address.writer(address.FIND, _text, address.SHEET),
+            width=300,
+        )
+        st.selectbox(
+            "Sort by",
+            list(_SORT_LABELS),
+            format_func=lambda value: _SORT_LABELS[value],
+            key=address.seeded(address.SORT, wanted.order.column),
+            on_change=address.writer(address.SORT, listing.sort_text, address.SHEET),
+            width=200,
+        )
+        st.segmented_control(
+            "Order",
+            ["desc", "asc"],
+            format_func=lambda value: "High first" if value == "desc" else "Low first",
+            key=address.seeded(address.ORDER, "desc" if wanted.order.descending else "asc"),
+            on_change=address.writer(address.ORDER, listing.order_text, address.SHEET),
+            required=True,
+        )
+    return wanted
+
+
+def _sheet_choice(wanted: listing.Wanted, matching: int) -> None:
+    first, last = wanted.skip + 1, min(wanted.skip + listing.ROWS, matching)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            f"**{figures.count(matching)} requests** · {first} to {last} shown · click a row to open its trace"
+        )
+        st.space("stretch")
+        _turn("Previous", -1, wanted, disabled=wanted.sheet <= 1)
+        st.markdown(f"sheet {wanted.sheet} of {listing.sheets(matching)}", width="content")
+        _turn("Next", 1, wanted, disabled=wanted.sheet >= listing.sheets(matching))
+
+
+def _turn(label: str, by: int, wanted: listing.Wanted, *, disabled: bool) -> None:
+    icon = ":material/chevron_left:" if by < 0 else ":material/chevron_right:"
+    st.button(
+        label,
+        icon=icon,
+        disabled=disabled,
+        on_click=address.put,
+        args=(address.SHEET, listing.sheet_text(wanted.sheet + by)),
+    )
+
+
+def _table(scope: Scope, rows: pl.DataFrame) -> None:
+    parts = data.stages_of(rows["trace_id"].to_list())
+    shown = listing.with_stages(rows, parts)
+    event = st.dataframe(
+        listing.trim(shown),
+        hide_index=True,
+        height="content",
+        key=TABLE_KEY,
+        on_select="rerun",
+        selection_mode="single-cell",
+        column_config={
+            "start": st.column_config.DatetimeColumn("Start (UTC)", format="YYYY-MM-DD HH:mm:ss.SSS"),
+            "duration_ms": st.column_config.ProgressColumn(
+                "Duration, ms",
+                format="%.1f",
+                min_value=0,
+                max_value=listing.longest(rows),
+                color=palette.UNKNOWN,
+            ),
+            "service": "Service",
+            "operation": "Operation",
+            "status": "Status",
+            "http_status": "HTTP",
+            "model": "Model",
+            "instance": "Instance",
+            "output_tokens": "Tokens out",
+            "batch_size": "Batch",
+            "span_count": "Spans",
+            "top_stage": st.column_config.TextColumn(
+                "Mostly in", help="The stage with the most time of its own"
+            ),
+            "top_ms": st.column_config.NumberColumn("of which, ms", format="%.1f"),
+            "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%.1f"),
+            "complete": st.column_config.CheckboxColumn("Complete"),
+            "trace_id": st.column_config.TextColumn("Trace", width="medium"),
+        },
+    )
+    cells = event["selection"]["cells"]
+    if cells:
+        pages.go("trace", scope.link() | {address.TRACE: rows["trace_id"][cells[0][0]]})
+
+
+def _text(value: object) -> str | None:
+    return str(value).strip() if value else None
+
+
+def _outcome_text(value: object) -> str | None:
+    return "error" if value == "error" else None

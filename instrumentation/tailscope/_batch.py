@@ -1,0 +1,268 @@
+"""Queues and dynamic batches: how long each request waited, and with whom it was computed.
+
+Owns the spans that a batch gives its requests. Every request gets its own `queue` and `inference` span
+beneath its own span, and one shared `batch` span, in a trace of its own, links to all of them: a span has one
+parent, so the time of a batch cannot be a child of each request. Works across threads and tasks of one
+process.
+"""
+
+# pyright: reportPrivateUsage=false
+# The modules of the recording core share the fields of a span; a property for each would cost 40 ns a read.
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from opentelemetry import trace
+from opentelemetry.context.context import Context
+
+from tailscope import _guard
+from tailscope._current import SPAN_KEY, attach, get_current, leave
+from tailscope._local import ANCHOR, new_bits, now
+from tailscope._span import INTERNAL, Scope, Span
+from tailscope._stage import ACTIVE, stage_name
+from tailscope._values import snapshot
+from tailscope.conventions import BATCH_ID, BATCH_MAX_DELAY_MS, BATCH_MAX_SIZE, BATCH_SIZE, QUEUE_DEPTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import TracebackType
+
+    from opentelemetry.trace import SpanContext
+
+    from tailscope._foreign import ForeignSpan, ForeignTracer
+
+QUEUE: Final = "queue"
+INFERENCE: Final = "inference"
+BATCH: Final = "batch"
+
+# Re-entrant: a collection inside the lock may free a forgotten ticket, which leaves its queue.
+_waiting_lock = threading.RLock()
+_waiting: dict[str, int] = {}
+"""Tickets of each queue that wait; a handful of queue names, so it is bounded by the program's text."""
+
+
+def forget_waiting() -> None:
+    """Start with empty queues and a free lock, as a forked child does."""
+    global _waiting_lock  # noqa: PLW0603 - a lock held by another thread at the fork is held for ever
+    _waiting_lock = threading.RLock()
+    _waiting.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget_waiting)
+
+
+class Ticket:
+    """A request's place in a queue: which request, since when, how many were waiting before it."""
+
+    __slots__ = ("_counted", "context", "depth", "enqueued_ns", "queue")
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.context = get_current()
+        with _waiting_lock:
+            self.depth = _waiting.get(queue, 0)
+            _waiting[queue] = self.depth + 1
+        self._counted = True
+        self.enqueued_ns = now()
+
+    def leave(self) -> None:
+        """Leave the queue; a request that gives up waiting should, and a ticket that is thrown away does."""
+        with _waiting_lock:
+            if self._counted:
+                self._counted = False
+                # A child forked meanwhile has forgotten the queue.
+                _waiting[self.queue] = max(0, _waiting.get(self.queue, 0) - 1)
+
+    def __del__(self) -> None:
+        if self._counted:
+            self.leave()
+
+
+def enqueue(*, queue: str = "default") -> Ticket:
+    """Take a ticket in the current request; give it to `batch` where the work is done.
+
+    Args:
+        queue: name of the queue, for processes that have several; `queue.depth` counts within it.
+
+    """
+    return Ticket(queue)
+
+
+class Batch:
+    """A batch under way: `with batch(tickets) as b`, with `b.set` and `b.event` for all of its requests."""
+
+    __slots__ = ("_attributes", "_foreign", "_name", "_span", "_started_ns", "_tickets", "_token", "id")
+
+    def __init__(self, tickets: list[Ticket], name: str, attributes: dict[str, Any]) -> None:
+        self.id = f"{new_bits(64):016x}"
+        self._tickets = tickets
+        self._name = name
+        self._attributes = {BATCH_ID: self.id, BATCH_SIZE: len(tickets), **attributes}
+        self._span: Span | None = None
+        self._foreign: ForeignSpan | None = None
+        self._token: Any = None
+
+    def set(self, key: str, value: Any) -> None:
+        """Set one attribute of the batch and of the `inference` span of each of its requests."""
+        self._attributes[key] = snapshot(value)
+        target = self._span or (self._foreign and self._foreign.span)
+        if target:
+            target.set_attribute(key, value)
+
+    def event(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
+        """Add an event to the batch."""
+        target = self._span or (self._foreign and self._foreign.span)
+        if target:
+            target.add_event(name, attributes)
+
+    def __enter__(self) -> Self:
+        for ticket in self._tickets:
+            ticket.leave()
+        self._started_ns = now()
+        with _guard.guard("batch"):
+            scope, foreign = ACTIVE.scope, ACTIVE.foreign
+            if scope is not None:
+                self._span = shared_span(scope, self._attributes, self._links())
+                self._span._start_ns = self._started_ns
+            elif foreign is not None:
+                self._foreign = foreign.start(
+                    BATCH, INTERNAL, None, self._attributes, Context(), links=self._links()
+                )
+            for ticket in self._tickets:
+                attributes = {**self._attributes, QUEUE_DEPTH: ticket.depth}
+                record(ticket.context, QUEUE, (ticket.enqueued_ns, self._started_ns), attributes, [], None)
+            self._become_current()
+        return self
+
+    def _links(self) -> list[SpanContext]:
+        spans = (trace.get_current_span(ticket.context) for ticket in self._tickets)
+        return [context for context in (span.get_span_context() for span in spans) if context.is_valid]
+
+    def _become_current(self) -> None:
+        span: Any = self._span or (self._foreign and self._foreign.span)
+        if span is not None:
+            # Nothing of the worker's own context: where a first request started the worker, it would own
+            # every batch.
+            self._token = attach(Context({SPAN_KEY: span}))
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        ended_ns = now()
+        if self._token is not None:
+            leave(self._token)
+            self._token = None
+        with _guard.guard("batch"):
+            link = self._end_shared(exc)
+            for ticket in self._tickets:
+                record(ticket.context, self._name, (self._started_ns, ended_ns), self._attributes, link, exc)
+
+    def _end_shared(self, error: BaseException | None) -> list[SpanContext]:
+        """End the shared span and return its identity, for the requests to link to."""
+        if self._span is not None:
+            if error is not None:
+                self._span._fail(error)
+            self._span.end()
+            return [self._span.get_span_context()]
+        if self._foreign is not None:
+            self._foreign.end(error)
+            return [self._foreign.span.get_span_context()]
+        return []
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.__exit__(exc_type, exc, tb)
+
+
+def shared_span(scope: Scope, attributes: dict[str, Any], links: list[SpanContext]) -> Span:
+    """Start the span of a batch, in a trace of its own, with a link to every request, however many."""
+    span = Span()
+    span._name, span._kind, span._stage = BATCH, INTERNAL, None
+    span._attributes = dict(attributes)
+    span._begin(None, scope)
+    span._more().max_links = len(links)
+    for link in links:
+        span.add_link(link)
+    return span
+
+
+def record(
+    context: Context,
+    name: str,
+    times_ns: tuple[int, int],
+    attributes: dict[str, Any],
+    links: list[SpanContext],
+    error: BaseException | None,
+) -> None:
+    """Record a span that is over beneath a request; nothing without a request, or in one not sampled."""
+    parent = context.get(SPAN_KEY)
+    scope, foreign = ACTIVE.scope, ACTIVE.foreign
+    if parent is None or (scope is None and foreign is None):
+        return
+    if scope is None:
+        record_foreign(foreign, context, name, times_ns, attributes, links, error)
+        return
+    span = Span()
+    span._name, span._kind, span._stage = name, INTERNAL, stage_name(name)
+    span._attributes = dict(attributes)
+    if not span._begin(parent, scope):
+        return
+    for link in links:
+        span.add_link(link)
+    if error is not None:
+        span._fail(error)
+    span._start_ns, span._end_ns = times_ns
+    span._hand_over()
+
+
+def record_foreign(
+    foreign: ForeignTracer | None,
+    context: Context,
+    name: str,
+    times_ns: tuple[int, int],
+    attributes: dict[str, Any],
+    links: list[SpanContext],
+    error: BaseException | None,
+) -> None:
+    """Record it with the service's own SDK, which counts in wall-clock time."""
+    if foreign is None:
+        return
+    offset_ns = ANCHOR.refresh()
+    span = foreign.start(
+        name, INTERNAL, stage_name(name), attributes, context, links=links, start_time=times_ns[0] + offset_ns
+    )
+    span.end(error, end_time=times_ns[1] + offset_ns)
+
+
+def batch(
+    tickets: Iterable[Ticket],
+    *,
+    max_size: int | None = None,
+    max_delay_ms: float | None = None,
+    name: str = INFERENCE,
+    attributes: Mapping[str, Any] | None = None,
+) -> Batch:
+    """Open a batch over the requests that took these tickets.
+
+    Args:
+        tickets: from `enqueue`, one for each request of the batch.
+        max_size: the batcher's limit, in requests.
+        max_delay_ms: how long the batcher waits for more, in milliseconds.
+        name: the span of each request while the batch runs.
+        attributes: of the batch and of each of those spans.
+
+    """
+    fields: dict[str, Any] = {}
+    if max_size is not None:
+        fields[BATCH_MAX_SIZE] = max_size
+    if max_delay_ms is not None:
+        fields[BATCH_MAX_DELAY_MS] = max_delay_ms
+    return Batch(list(tickets), name, {**fields, **(snapshot(attributes) if attributes else {})})

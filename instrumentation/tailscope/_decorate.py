@@ -1,0 +1,165 @@
+"""Decorators for every kind of callable: functions, coroutines, generators, async generators, methods.
+
+Owns when a wrapped call starts, ends and is current. The span of a generator begins with its first item, ends
+when it is exhausted, closed or raises, and is current only while its body runs: its consumer never sees it.
+Never changes what a function takes, yields, returns or raises.
+"""
+
+# pyright: reportPrivateUsage=false
+# Starting without becoming current is an operation of stages that only generators need.
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from tailscope._current import attach, get_current, leave
+
+if TYPE_CHECKING:
+    from opentelemetry.context.context import Context
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Opened(Protocol):
+    """What a wrapper needs of a stage."""
+
+    def __enter__(self) -> Any:
+        """Start and become current."""
+
+    def __exit__(self, *exc_info: object) -> None:
+        """End."""
+
+    def _start(self, context: Context) -> Context | None:
+        """Start without becoming current."""
+
+    def _finish(self, error: BaseException | None) -> None:
+        """End what `_start` started."""
+
+
+def wrap(function: Function, make: Callable[[], Any]) -> Function:
+    """Return `function` with a fresh stage from `make` around each call.
+
+    `@staticmethod` and `@classmethod` may stand above or below our decorator.
+    """
+    if isinstance(function, (staticmethod, classmethod)):
+        method = cast("Any", function)
+        return cast("Function", type(method)(wrap(method.__func__, make)))
+    if inspect.isasyncgenfunction(function):
+        return cast("Function", wrap_async_generator(function, make))
+    if inspect.isgeneratorfunction(function):
+        return cast("Function", wrap_generator(function, make))
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            with make():
+                return await function(*args, **kwargs)
+
+        return cast("Function", call_async)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with make():
+            return function(*args, **kwargs)
+
+    return cast("Function", call)
+
+
+class Body:
+    """The context in which a generator's body runs, kept while the consumer runs in its own."""
+
+    __slots__ = ("_context", "_stage", "_token")
+
+    def __init__(self, stage: Opened) -> None:
+        self._stage = stage
+        self._context = stage._start(get_current())
+
+    def __enter__(self) -> None:
+        if self._context is not None:
+            self._token = attach(self._context)
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._context is not None:
+            # A `with` block of the body may still be open: what is current now is current again at the next
+            # item.
+            self._context = get_current()
+            leave(self._token)
+
+    def end(self, error: BaseException | None) -> None:
+        """End the stage."""
+        self._stage._finish(error)
+
+
+def wrap_generator(function: Callable[..., Any], make: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a generator function whose body runs inside a stage."""
+
+    @functools.wraps(function)
+    def generate(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        body = Body(make())
+        error: BaseException | None = None
+        try:
+            return (yield from drive(function(*args, **kwargs), body))
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            body.end(error)
+
+    return generate
+
+
+def drive(inner: Generator[Any, Any, Any], body: Body) -> Generator[Any, Any, Any]:
+    """Pass items, sent values and thrown exceptions through, each step of the body in its own context."""
+    step: Callable[[], Any] = functools.partial(next, inner)
+    while True:
+        try:
+            with body:
+                item = step()
+        except StopIteration as stop:
+            return stop.value
+        try:
+            sent = yield item
+            step = functools.partial(inner.send, sent)
+        except GeneratorExit:
+            with body:
+                inner.close()
+            raise
+        except BaseException as thrown:  # noqa: BLE001 - handed to the body, which may handle it
+            step = functools.partial(inner.throw, thrown)
+
+
+def wrap_async_generator(function: Callable[..., Any], make: Callable[[], Any]) -> Callable[..., Any]:
+    """Return an async generator function whose body runs inside a stage."""
+
+    @functools.wraps(function)
+    async def generate(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        body = Body(make())
+        inner: AsyncGenerator[Any, Any] = function(*args, **kwargs)
+        error: BaseException | None = None
+        step: Callable[[], Any] = inner.__anext__
+        try:
+            while True:
+                try:
+                    with body:
+                        item = await step()
+                except StopAsyncIteration:
+                    return
+                try:
+                    sent = yield item
+                    step = functools.partial(inner.asend, sent)
+                except GeneratorExit:
+                    with body:
+                        await inner.aclose()
+                    raise
+                except BaseException as thrown:  # noqa: BLE001 - handed to the body, which may handle it
+                    step = functools.partial(inner.athrow, thrown)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            body.end(error)
+
+    return generate

@@ -1,0 +1,153 @@
+"""What the spans of one request share in this process: trace id, flags, clock anchor, server span.
+
+Owns ids and clocks. Ids are kept as the wire has them (16 bytes; a little-endian integer for span ids), so
+that encoding copies and never converts. Never reads the wall clock for a duration: both ends of a span come
+from the monotonic clock, and one anchor per request places them in time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+from opentelemetry.trace.span import DEFAULT_TRACE_STATE
+
+if TYPE_CHECKING:
+    from tailscope._span import Span
+
+now = time.perf_counter_ns
+
+# A generator of our own, seeded by the system: `random.seed(42)` in a service would repeat the ids of every
+# replica.
+_random = random.Random()  # noqa: S311 - ids, not secrets
+new_bits = _random.getrandbits
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.seed)
+
+FLAGS_OF_OWN_TRACE: Final = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
+# OTLP `flags`: the lower byte is W3C's, bit 8 says that bit 9 (the parent is remote) is meaningful.
+HAS_IS_REMOTE: Final = 0x100
+IS_REMOTE: Final = 0x200
+
+ANCHOR_AGE_NS: Final = 1_000_000_000
+"""How old an anchor may get. Clocks drift apart by 100 ppm at worst, which is 0.1 ms in a second."""
+
+
+class Anchor:
+    """The distance between the monotonic clock and the wall clock, which a background thread keeps fresh.
+
+    One request keeps the anchor it began with, so a step of the wall clock never makes a duration negative
+    and never moves a child out of its parent.
+    """
+
+    __slots__ = ("measured_ns", "offset_ns")
+
+    def __init__(self) -> None:
+        self.offset_ns, self.measured_ns = measure_offset()
+
+    def refresh(self) -> int:
+        """Return the offset in nanoseconds, measured now if the last measurement is old."""
+        if now() - self.measured_ns > ANCHOR_AGE_NS:
+            self.offset_ns, self.measured_ns = measure_offset()
+        return self.offset_ns
+
+
+def measure_offset() -> tuple[int, int]:
+    """Return wall minus monotonic time in ns and when it was measured, from the tightest of five readings."""
+    best_ns = offset_ns = 1 << 62
+    for _ in range(5):
+        before = now()
+        wall = time.time_ns()
+        after = now()
+        if after - before < best_ns:
+            best_ns = after - before
+            offset_ns = wall - (before + after) // 2
+    return offset_ns, now()
+
+
+ANCHOR: Final = Anchor()
+
+
+class LocalTrace:
+    """The part of a trace that one process adds to one request; shared by its spans."""
+
+    __slots__ = (
+        "anchor_ns",
+        "failure",
+        "flags",
+        "gc_mark",
+        "otlp_flags",
+        "remote_parent_id",
+        "server",
+        "state",
+        "trace_id",
+    )
+
+    trace_id: bytes
+    flags: TraceFlags
+    otlp_flags: int
+    state: TraceState
+    remote_parent_id: int
+    anchor_ns: int
+    server: Span | None
+    gc_mark: int
+    failure: int
+    """id() of the exception whose event is already recorded, so that one failure is one event."""
+
+    def beneath(self) -> LocalTrace:
+        """Return the part that begins with a SERVER span inside this one."""
+        return local_trace(self.trace_id, self.flags, self.state, 0, self.anchor_ns)
+
+
+def local_trace(
+    trace_id: bytes, flags: TraceFlags, state: TraceState, remote: int, anchor_ns: int
+) -> LocalTrace:
+    """Return the part of a trace that begins here; a function, because an __init__ costs 0.2 us more."""
+    local = LocalTrace()
+    local.trace_id = trace_id
+    local.flags = flags
+    local.otlp_flags = HAS_IS_REMOTE | flags
+    local.state = state
+    local.remote_parent_id = remote
+    local.anchor_ns = anchor_ns
+    local.server = None
+    local.gc_mark = local.failure = 0
+    return local
+
+
+def own_trace() -> LocalTrace:
+    """Begin a trace that nobody upstream has begun."""
+    trace_id = new_bits(128).to_bytes(16, "little")
+    return local_trace(trace_id, FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, 0, ANCHOR.offset_ns)
+
+
+def trace_of(parent: SpanContext) -> LocalTrace:
+    """Continue the trace of a span that is not ours: a remote one, or one of another SDK."""
+    remote = wire_id(parent.span_id) if parent.is_remote else 0
+    trace_id = parent.trace_id.to_bytes(16, "big")
+    return local_trace(trace_id, parent.trace_flags, parent.trace_state, remote, ANCHOR.offset_ns)
+
+
+def wire_id(span_id: int) -> int:
+    """Turn OpenTelemetry's span id into ours, or ours into theirs: the same bytes, read the other way."""
+    return int.from_bytes(span_id.to_bytes(8, "little"), "big")
+
+
+def span_context(local: LocalTrace, span_id: int) -> SpanContext:
+    """Build OpenTelemetry's view of a span's identity."""
+    trace_id = int.from_bytes(local.trace_id, "big")
+    return SpanContext(
+        trace_id, wire_id(span_id), is_remote=False, trace_flags=local.flags, trace_state=local.state
+    )
+
+
+def context_of(span: Any) -> SpanContext | None:
+    """Return the identity of any OpenTelemetry span, or None where there is no valid one."""
+    try:
+        context = span.get_span_context()
+    except AttributeError:
+        return None
+    return context if isinstance(context, SpanContext) and context.is_valid else None

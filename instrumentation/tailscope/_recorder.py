@@ -1,0 +1,289 @@
+"""The buffer of ended spans and the thread that encodes them, a slice at a time.
+
+Owns everything between the end of a span and the outbox. A span is appended to a deque (atomic, no lock); the
+thread turns spans into OTLP bytes in slices so short that it never holds the GIL for long. Starts its threads
+with the first span, so that a server which forks its workers forks no thread. Never blocks or slows the
+request path: without room the newest span is dropped and counted.
+"""
+
+# pyright: reportPrivateUsage=false
+# The modules of the recording core share the fields of a span; a property for each would cost 40 ns a read.
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tailscope import _guard
+from tailscope._chunk import ChunkBuilder
+from tailscope._local import ANCHOR
+from tailscope._otlp import CHUNK_BYTES, Encoder
+from tailscope._sender import Sender, SenderLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tailscope._span import Span
+    from tailscope._transport import Transport
+
+SLICE_SPANS: Final = 32
+"""Spans encoded before the GIL is given back: about 0.1 ms."""
+
+MAX_SLICE_SPANS: Final = 512
+"""Where spans come faster than 32 for each turn at the GIL, a slice is a quarter of what waits, to this."""
+
+SLICE_PAUSE_S: Final = 50e-6
+"""A sleep of 0 gives the GIL back and takes it again before a waiting thread wakes; this one lets it run."""
+
+IDLE_WAIT_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderLimits:
+    """Bounds of the buffer and of one span."""
+
+    pending_spans: int
+    interval_s: float
+    max_attributes: int
+    max_events: int
+    max_links: int
+    max_value_chars: int
+
+
+class Scope:
+    """One instrumentation scope: where its spans go, and its encoded name."""
+
+    __slots__ = (
+        "encoded",
+        "max_attributes",
+        "max_events",
+        "max_links",
+        "pending",
+        "recorder",
+        "room",
+        "schema_url",
+    )
+
+    def __init__(self, recorder: Recorder, encoded: bytes, schema_url: str) -> None:
+        limits = recorder.limits
+        self.recorder = recorder
+        self.encoded = encoded
+        self.schema_url = schema_url
+        self.pending = recorder.pending
+        self.room = 0
+        self.max_attributes = limits.max_attributes
+        self.max_events = limits.max_events
+        self.max_links = limits.max_links
+
+    def full(self, span: Span) -> None:
+        """Take the first span of a process, or count one for which there is no room."""
+        self.recorder.full(span)
+
+
+class Recorder:
+    """Takes ended spans, encodes them in the background, hands the bytes to the sender."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Transport],
+        resource: Callable[[], Mapping[str, Any]],
+        limits: RecorderLimits,
+        sending: SenderLimits,
+    ) -> None:
+        self.limits = limits
+        self.pending: deque[Span] = deque()
+        self._connect = connect
+        self._resource = resource
+        self._sending = sending
+        self._scopes: dict[tuple[str, str, str, str], Scope] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        """Begin with nothing recorded and no thread, as a new process does."""
+        self.pending.clear()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._encoded = threading.Condition()
+        self._closed = False
+        self._taken = self._refused = 0
+        self._passes_begun = self._passes_ended = 0
+        self._left_over = False
+        self._dropped: Counter[str] = Counter()
+        self._sender: Sender | None = None
+        self._thread: threading.Thread | None = None
+        self._encoder = Encoder(
+            max_attributes=self.limits.max_attributes, max_value_chars=self.limits.max_value_chars
+        )
+        self._resource_bytes = self._encoder.resource(self._resource())
+        for scope in self._scopes.values():
+            scope.room = 0
+
+    def after_fork(self) -> None:
+        """Forget the parent's spans, which the parent sends, and start threads again when needed."""
+        self._reset()
+
+    def scope(
+        self, name: str, version: str = "", schema_url: str = "", attributes: Mapping[str, Any] | None = None
+    ) -> Scope:
+        """Return the scope of an instrumentation, the same one each time, so that tracers never pile up."""
+        key = (name, version, schema_url, repr(sorted(attributes.items())) if attributes else "")
+        with self._lock:
+            scope = self._scopes.get(key)
+            if scope is None:
+                encoded = self._encoder.scope(name, version, attributes or {})
+                scope = self._scopes[key] = Scope(self, encoded, schema_url)
+                scope.room = self.limits.pending_spans if self._running() else 0
+            return scope
+
+    def _running(self) -> bool:
+        return self._thread is not None and not self._closed
+
+    def full(self, span: Span) -> None:
+        """Start the threads for the first span of this process; count every other span that finds no room."""
+        with self._lock:
+            if self._closed or self._thread is not None:
+                cause = "shutdown" if self._closed else "buffer_full"
+                if len(self.pending) < self.limits.pending_spans and not self._closed:
+                    self.pending.append(span)  # another thread has started the threads meanwhile
+                    return
+                self._refused += 1
+                self._dropped[cause] += 1
+                return
+            self.pending.append(span)
+            self._start()
+
+    def _start(self) -> None:
+        """Start both threads; the caller holds the lock."""
+        self._sender = Sender(self._connect, self._sending)
+        self._thread = threading.Thread(target=self._run, name="tailscope-encode", daemon=True)
+        self._thread.start()
+        for scope in self._scopes.values():
+            scope.room = self.limits.pending_spans
+
+    def _run(self) -> None:
+        sender = self._sender
+        assert sender is not None  # noqa: S101 - set before the thread starts
+        while not self._closed or self.pending:
+            self._wake.wait(self.limits.interval_s)
+            hurry = self._wake.is_set()
+            self._wake.clear()
+            ANCHOR.refresh()
+            with _guard.guard("encode"):
+                self._encode_pending(sender, hurry=hurry)
+            if self._closed and not sender.has_room():
+                return
+
+    def _encode_pending(self, sender: Sender, *, hurry: bool) -> None:
+        """Encode what waits, giving the GIL back between slices; stop where the outbox is full."""
+        builder = ChunkBuilder(self._encoder, self._resource_bytes, self._sending.request_bytes)
+        pending = self.pending
+        with self._encoded:
+            self._passes_begun += 1
+            waiting = len(pending)
+        while waiting and sender.has_room():
+            count = min(waiting, MAX_SLICE_SPANS, max(SLICE_SPANS, waiting // 4))
+            self._encode([pending.popleft() for _ in range(count)], builder, sender)
+            self._taken += count
+            waiting -= count
+            if not hurry:
+                time.sleep(SLICE_PAUSE_S)
+        self._put(sender, builder)
+        if builder.dropped:
+            with self._lock:
+                self._dropped.update(builder.dropped)
+        with self._encoded:
+            self._passes_ended = self._passes_begun
+            self._left_over = waiting > 0
+            self._encoded.notify_all()
+        if pending and not sender.has_room():
+            sender.wait_room(IDLE_WAIT_S)
+
+    def _encode(self, spans: list[Span], builder: ChunkBuilder, sender: Sender) -> None:
+        """Encode one slice, scope by scope."""
+        groups: dict[Scope, list[Span]] = {}
+        for span in spans:
+            groups.setdefault(span._scope, []).append(span)
+        for group in groups.values():
+            done = 0
+            while done < len(group):
+                done += builder.add(group[done:] if done else group)
+                if builder.size_bytes >= CHUNK_BYTES:
+                    self._put(sender, builder)
+
+    def _put(self, sender: Sender, builder: ChunkBuilder) -> None:
+        chunk = builder.seal()
+        if chunk is not None:
+            sender.put(chunk)
+
+    def flush(self, deadline_s: float) -> bool:
+        """Encode and send what has ended so far, until the deadline; True when all of it has left."""
+        with self._lock:
+            sender, running = self._sender, self._running()
+        if sender is None:
+            return True
+        while running and self._pass(deadline_s):
+            if not self._left_over:
+                break
+            if not sender.drain(deadline_s):
+                return False
+        return sender.drain(deadline_s)
+
+    def _pass(self, deadline_s: float) -> bool:
+        """Wait for a pass of the encoder that began after this call; False at the deadline."""
+        with self._encoded:
+            wanted = self._passes_begun + 1
+            while self._passes_ended < wanted:
+                remaining_s = deadline_s - time.monotonic()
+                if remaining_s <= 0 or self._closed:
+                    return False
+                self._wake.set()
+                self._encoded.wait(min(remaining_s, IDLE_WAIT_S))
+        return True
+
+    def close(self, deadline_s: float) -> None:
+        """Send what can be sent until the deadline, then stop; later spans count as dropped."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for scope in self._scopes.values():
+                scope.room = 0
+            sender, thread = self._sender, self._thread
+        if sender is None or thread is None:
+            return
+        self._wake.set()
+        thread.join(max(0.0, deadline_s - time.monotonic()))
+        sender.close(deadline_s)
+        lost = len(self.pending)
+        if lost:
+            self._dropped["shutdown"] += lost
+
+    def counts(self) -> Counts:
+        """Return how many spans were recorded, sent, dropped and are waiting."""
+        sender = self._sender
+        with self._lock:
+            dropped = Counter(self._dropped)
+        waiting = len(self.pending)
+        taken = self._taken
+        if sender is None:
+            return Counts(taken + waiting + self._refused, 0, dict(dropped), waiting, 0, 0)
+        dropped.update(sender.dropped)
+        recorded = taken + waiting + self._refused
+        sent = sender.sent
+        held = 0 if self._closed else max(0, recorded - sent - sum(dropped.values()))
+        return Counts(recorded, sent, dict(dropped), held, sender.pending_bytes, self._encoder.truncated)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the spans of this process."""
+
+    recorded: int
+    sent: int
+    dropped: dict[str, int]
+    pending: int
+    pending_bytes: int
+    truncated_values: int

@@ -1,0 +1,164 @@
+"""The request: a SERVER span, or the one that the web framework has already made.
+
+Owns the rule that a request has one server span. FastAPI since 0.142, and the instrumentation packages of
+ASGI and WSGI servers, make one as soon as a provider is set; `request` then sets its attributes there and
+adds no span. Never decides the status of a span that the framework owns.
+"""
+
+# pyright: reportPrivateUsage=false
+# The modules of the recording core share the fields of a span; a property for each would cost 40 ns a read.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from opentelemetry import trace
+from opentelemetry.context.context import Context
+from opentelemetry.trace import SpanKind
+
+from tailscope._current import SPAN_KEY, attach, get_current, leave
+from tailscope._gc import PAUSES
+from tailscope._local import new_bits, now, own_trace
+from tailscope._span import NOT_RECORDING, NOT_STARTED, RECORDING, SERVER, Span
+from tailscope._stage import ACTIVE, Aside, Stage
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Request(Stage):
+    """One request: `with request("predict") as r`, `async with`, or a decorator."""
+
+    _kind = SERVER
+    _server: trace.Span | None = None
+
+    def _copy(self) -> Stage:
+        return open_request(self._name, self._attributes)
+
+    def __enter__(self) -> Self:
+        scope = ACTIVE.scope
+        context = get_current()
+        if scope is None or context or self._end_ns != NOT_STARTED:
+            return self._enter_aside()
+        # The usual case, nothing upstream and nothing in the context: a trace of our own.
+        self._local = local = own_trace()
+        self._parent_id = 0
+        local.server = self
+        local.gc_mark = PAUSES.count
+        self._scope = scope
+        self._context = None
+        self._extra = None
+        self._id = new_bits(64)
+        self._end_ns = RECORDING
+        self._token = attach(Context({SPAN_KEY: self}))
+        self._start_ns = now()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        token: Any = self._token
+        if type(token) is Aside:
+            self._exit_aside(token, exc)
+            return
+        leave(token)
+        self._token = None
+        if exc is not None:
+            self._fail(exc)
+        self.end()
+
+    def _start(self, context: Context) -> Context | None:
+        """Start a SERVER span, or stand for the one that the context is already inside of."""
+        server = server_span(context)
+        if server is None:
+            return super()._start(context)
+        self._server = server
+        self._end_ns = NOT_RECORDING
+        for key, value in (self._attributes or {}).items():
+            server.set_attribute(key, value)
+        return None
+
+    def _finish(self, error: BaseException | None) -> None:
+        if self._server is None:
+            super()._finish(error)
+        self._server = None
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        """Set one attribute of the request."""
+        if self._server is None:
+            super().set_attribute(key, value)
+        else:
+            self._server.set_attribute(key, value)
+
+    def add_event(
+        self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None
+    ) -> None:
+        """Add an event to the request."""
+        if self._server is None:
+            super().add_event(name, attributes, timestamp)
+        else:
+            self._server.add_event(name, attributes, timestamp)
+
+    def get_span_context(self) -> trace.SpanContext:
+        """Return the identity of the server span."""
+        return super().get_span_context() if self._server is None else self._server.get_span_context()
+
+
+def server_span(context: Context) -> trace.Span | None:
+    """Return the SERVER span of this process that the context is inside of, while it still records."""
+    current: Any = context.get(SPAN_KEY)
+    if isinstance(current, Span):
+        return current._local.server
+    if current is None or ACTIVE.foreign is None or not current.is_recording():
+        return None
+    if getattr(current, "kind", None) is SpanKind.SERVER:
+        return current  # type: ignore[no-any-return]
+    return framework_span(context)
+
+
+def framework_span(context: Context) -> trace.Span | None:
+    """Return the server span that FastAPI keeps in the context, where a foreign SDK shows no way up to it.
+
+    The endpoint runs inside an INTERNAL span of FastAPI; a span of the SDK does not know its parent span.
+    """
+    for key, value in context.items():
+        if key.startswith("fastapi.request"):
+            span = getattr(value, "span", None)
+            if isinstance(span, trace.Span) and span.is_recording():
+                return span
+    return None
+
+
+def open_request(name: str, attributes: Mapping[str, Any] | None) -> Request:
+    """Return a request that has not started."""
+    opened = Request()
+    opened._name = name
+    opened._stage = None
+    opened._attributes = None if attributes is None else {**attributes}
+    opened._end_ns = NOT_STARTED
+    return opened
+
+
+@overload
+def request(name: Function, /) -> Function: ...
+
+
+@overload
+def request(name: str = "request", *, attributes: Mapping[str, Any] | None = None) -> Request: ...
+
+
+def request(name: Any = "request", *, attributes: Mapping[str, Any] | None = None) -> Any:
+    """Open a request as a context manager, or decorate a function whose calls are requests.
+
+    Args:
+        name: the operation; a function decorated without one gives its own name.
+        attributes: set when the request starts.
+
+    """
+    if isinstance(name, str):
+        return open_request(name, attributes)
+    label: str = getattr(getattr(name, "__func__", name), "__name__", "request")
+    return open_request(label, attributes)(name)

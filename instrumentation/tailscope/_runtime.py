@@ -1,0 +1,253 @@
+"""The life of Tailscope in a process: `init`, `flush`, `shutdown`, `stats`, and what a fork changes.
+
+Owns the one recorder of the process and the registration of our provider with OpenTelemetry. Never replaces a
+provider that the service has set, never configures logging, and never raises into the host.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+
+from tailscope import _guard
+from tailscope._foreign import ForeignTracer
+from tailscope._gc import PAUSES
+from tailscope._recorder import Recorder, RecorderLimits
+from tailscope._sender import SenderLimits
+from tailscope._settings import Settings, resolve
+from tailscope._stage import ACTIVE
+from tailscope._tracer import TracerProvider
+from tailscope._transport import open_transport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCOPE_NAME: Final = "tailscope"
+SHUTDOWN_S: Final = 2.0
+"""Longest that the end of the process waits for a collector."""
+
+REQUEST_BYTES: Final = 3 << 20
+"""Largest request. Collectors refuse more than 4 MiB by default, and lose the whole request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What became of the spans of this process."""
+
+    mode: str
+    """`recording`, `sdk` (the service's own provider records), `disabled`, `closed` or `off` (no `init`)."""
+    recorded: int
+    sent: int
+    pending: int
+    pending_bytes: int
+    dropped: dict[str, int]
+    """Spans lost, by cause: `buffer_full`, `shutdown`, `too_large`, `encode`, `rejected`, `refused:CODE`."""
+    truncated_values: int
+    errors: dict[str, int]
+    """Failures by cause, for example `export:UNAVAILABLE`: attempts, not spans."""
+
+
+class Runtime:
+    """The state of Tailscope in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.mode = "off"
+        self.settings: Settings | None = None
+        self.recorder: Recorder | None = None
+        self.provider: trace.TracerProvider | None = None
+
+
+RUNTIME: Final = Runtime()
+
+
+def init(
+    *,
+    service: str | None = None,
+    endpoint: str | None = None,
+    protocol: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    resource_attributes: Mapping[str, Any] | None = None,
+    compression: str | None = None,
+    certificate: str | None = None,
+    timeout_s: float | None = None,
+    flush_interval_s: float | None = None,
+    buffer_bytes: int | None = None,
+    buffer_spans: int | None = None,
+    max_attributes: int | None = None,
+    max_value_chars: int | None = None,
+    max_events: int | None = None,
+    max_links: int | None = None,
+    disabled: bool | None = None,
+) -> None:
+    """Start recording; everything is optional: argument, then TAILSCOPE_*, then OTEL_*, then the default.
+
+    A second call changes nothing, and says so once if it asks for something else. If the service has set an
+    OpenTelemetry SDK provider before, that one records our stages, as it is configured.
+    """
+    arguments = dict(locals())
+    with _guard.guard("init"), RUNTIME.lock:
+        settings = resolve(arguments, os.environ)
+        if RUNTIME.settings is not None and RUNTIME.mode != "closed":
+            if settings != RUNTIME.settings:
+                _guard.report(
+                    "init_again", "tailscope.init was called before with other settings; those stay"
+                )
+            return
+        RUNTIME.settings = settings
+        start(settings)
+
+
+def start(settings: Settings) -> None:
+    """Begin to record with these settings; the caller holds the lock."""
+    if settings.disabled:
+        RUNTIME.mode = "disabled"
+        return
+    current = trace.get_tracer_provider()
+    if not isinstance(current, (trace.ProxyTracerProvider, TracerProvider)):
+        ACTIVE.foreign = ForeignTracer(current.get_tracer(SCOPE_NAME, own_version()))
+        RUNTIME.mode, RUNTIME.provider = "sdk", current
+        return
+    preload(settings)
+    recorder = RUNTIME.recorder = Recorder(
+        connect=lambda: open_transport(settings.target),
+        resource=lambda: resource_of(settings),
+        limits=RecorderLimits(
+            pending_spans=settings.buffer_spans,
+            interval_s=settings.flush_interval_s,
+            max_attributes=settings.max_attributes,
+            max_events=settings.max_events,
+            max_links=settings.max_links,
+            max_value_chars=settings.max_value_chars,
+        ),
+        sending=SenderLimits(settings.buffer_bytes, REQUEST_BYTES, settings.timeout_s),
+    )
+    RUNTIME.provider = TracerProvider(recorder, flush=flush, shutdown=shutdown)
+    trace.set_tracer_provider(RUNTIME.provider)
+    ACTIVE.scope = recorder.scope(SCOPE_NAME, own_version())
+    RUNTIME.mode = "recording"
+    PAUSES.install()
+    atexit.register(shutdown)
+
+
+def preload(settings: Settings) -> None:
+    """Import now what the first request would otherwise wait for."""
+    import tailscope
+
+    for name in tailscope.__all__:
+        getattr(tailscope, name)
+    if settings.target.protocol == "grpc":
+        import_module("grpc")  # 60 ms
+
+
+def resource_of(settings: Settings) -> dict[str, Any]:
+    """Return what is true of every span of this process; a forked child has another instance id."""
+    given = dict(settings.resource_attributes)
+    instance = given.pop("service.instance.id", None)
+    if instance is None:
+        instance = str(uuid.uuid4())
+    elif os.getpid() != INIT_PID:
+        instance = f"{instance}-{os.getpid()}"
+    return {
+        "telemetry.sdk.name": "tailscope",
+        "telemetry.sdk.language": "python",
+        "telemetry.sdk.version": own_version(),
+        "host.name": socket.gethostname(),
+        "process.pid": os.getpid(),
+        "process.runtime.name": sys.implementation.name,
+        "process.runtime.version": platform.python_version(),
+        **given,
+        "service.name": settings.service,
+        "service.instance.id": instance,
+    }
+
+
+INIT_PID: Final = os.getpid()
+
+
+def own_version() -> str:
+    """Return the version of the installed distribution."""
+    try:
+        return version("tailscope")
+    except PackageNotFoundError:
+        return "0"
+
+
+def flush(timeout_s: float = 2.0) -> bool:
+    """Send every span that has ended; return whether all of them left within `timeout_s` seconds."""
+    done = True
+    with _guard.guard("flush"):
+        if RUNTIME.recorder is not None:
+            done = RUNTIME.recorder.flush(time.monotonic() + timeout_s)
+        elif RUNTIME.mode == "sdk":
+            force_flush = getattr(RUNTIME.provider, "force_flush", None)
+            done = bool(force_flush(int(timeout_s * 1000))) if force_flush else True
+    return done
+
+
+def shutdown(timeout_s: float = SHUTDOWN_S) -> None:
+    """Send what can be sent within `timeout_s` seconds and stop; runs by itself when the process ends.
+
+    Spans that come later are counted as dropped. A provider of the service's own is left alone.
+    """
+    with _guard.guard("shutdown"):
+        PAUSES.remove()
+        recorder = RUNTIME.recorder
+        if recorder is not None:
+            recorder.close(time.monotonic() + timeout_s)
+            RUNTIME.mode = "closed"
+
+
+def stats() -> Stats:
+    """Return what was recorded, sent, dropped and is waiting, and the failures by cause."""
+    recorder = RUNTIME.recorder
+    if recorder is None:
+        return Stats(RUNTIME.mode, 0, 0, 0, 0, {}, 0, _guard.errors())
+    counts = recorder.counts()
+    return Stats(
+        mode=RUNTIME.mode,
+        recorded=counts.recorded,
+        sent=counts.sent,
+        pending=counts.pending,
+        pending_bytes=counts.pending_bytes,
+        dropped=counts.dropped,
+        truncated_values=counts.truncated_values,
+        errors=_guard.errors(),
+    )
+
+
+def after_fork_in_child() -> None:
+    """Start anew in a forked child: own instance id, empty buffer, threads with the first span."""
+    RUNTIME.lock = threading.Lock()
+    with _guard.guard("fork"):
+        recorder = RUNTIME.recorder
+        if recorder is None or RUNTIME.mode != "recording":
+            return
+        recorder.after_fork()
+        processes = sys.modules.get("multiprocessing.util")
+        if processes is not None:
+            # A child of multiprocessing ends with os._exit, which runs finalisers of multiprocessing and no
+            # atexit.
+            processes.register_after_fork(RUNTIME, flush_when_child_ends)
+
+
+def flush_when_child_ends(_: Runtime) -> None:
+    """Let the end of a multiprocessing child flush; finalisers registered before its start are forgotten."""
+    processes = sys.modules["multiprocessing.util"]
+    processes.Finalize(None, shutdown, exitpriority=100)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=after_fork_in_child)

@@ -1,0 +1,327 @@
+"""Every setting of `tailscope.init`, declared once: name, environment, type, default, bounds, sentence.
+
+Owns precedence (argument, TAILSCOPE_*, OTEL_*, default) and validation. The table in docs/instrumentation.md
+is made from SETTINGS and a test holds the two together. Reads the environment only inside `resolve`; never
+raises for a value: an impossible one is reported and its default used, because a typo must not stop a model
+server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from urllib.parse import unquote, urlsplit
+
+from tailscope import _guard, conventions
+from tailscope._transport import TRACES_PATH, Target
+
+PROTOCOLS: Final = ("grpc", "http/protobuf")
+COMPRESSIONS: Final = ("none", "gzip")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting and how its text is read."""
+
+    name: str
+    environment: tuple[str, ...]
+    """Variables that set it, the first that is set wins."""
+    parse: Callable[[Any], Any]
+    kind: str
+    default: Any
+    sentence: str
+    bounds: tuple[float, float] | None = None
+
+
+def text(value: Any) -> str:
+    """Read a text."""
+    return str(value).strip()
+
+
+def yes(value: Any) -> bool:
+    """Read a yes or no, as OpenTelemetry spells it: only "true" is true."""
+    return value if isinstance(value, bool) else str(value).strip().lower() == "true"
+
+
+def pairs(value: Any) -> dict[str, Any]:
+    """Read `key=value,key=value` with percent-encoded values, or take a mapping."""
+    if isinstance(value, Mapping):
+        return {str(key): inner for key, inner in cast("Mapping[object, Any]", value).items()}
+    found: dict[str, Any] = {}
+    for entry in str(value).split(","):
+        key, equals, inner = entry.partition("=")
+        if not entry.strip():
+            continue
+        if not equals or not key.strip():
+            raise ValueError(f"{entry.strip()!r} is not key=value")
+        found[unquote(key.strip())] = unquote(inner.strip())
+    return found
+
+
+def one_of(names: tuple[str, ...]) -> Callable[[Any], str]:
+    """Read one of a few words."""
+
+    def parse(value: Any) -> str:
+        word = str(value).strip().lower()
+        if word not in names:
+            raise ValueError(f"want one of {', '.join(names)}")
+        return word
+
+    return parse
+
+
+def milliseconds(value: Any) -> float:
+    """Read milliseconds as OTEL_* has them, and return seconds."""
+    return float(value) / 1000
+
+
+def otlp(name: str) -> tuple[str, ...]:
+    """Return the variables of an OTLP exporter setting: ours, the one for traces, the general one."""
+    return (f"TAILSCOPE_{name}", f"OTEL_EXPORTER_OTLP_TRACES_{name}", f"OTEL_EXPORTER_OTLP_{name}")
+
+
+SETTINGS: Final = (
+    Setting(
+        "service",
+        ("TAILSCOPE_SERVICE", "OTEL_SERVICE_NAME"),
+        text,
+        "text",
+        None,
+        "Name of the service, the same for all its replicas (`service.name`).",
+    ),
+    Setting(
+        "endpoint",
+        otlp("ENDPOINT"),
+        text,
+        "URL",
+        None,
+        f"Where spans go. Default `http://127.0.0.1:{conventions.DEFAULT_GRPC_PORT}` with gRPC, "
+        f"`http://127.0.0.1:{conventions.DEFAULT_HTTP_PORT}` with HTTP.",
+    ),
+    Setting(
+        "protocol",
+        otlp("PROTOCOL"),
+        one_of(PROTOCOLS),
+        "`grpc` or `http/protobuf`",
+        None,
+        "How spans are sent. Default `grpc`, or `http/protobuf` where the endpoint's port is "
+        f"{conventions.DEFAULT_HTTP_PORT} or it has a path.",
+    ),
+    Setting(
+        "headers",
+        otlp("HEADERS"),
+        pairs,
+        "`key=value,...`",
+        {},
+        "Sent with every request, for example a token.",
+    ),
+    Setting(
+        "resource_attributes",
+        ("TAILSCOPE_RESOURCE_ATTRIBUTES", "OTEL_RESOURCE_ATTRIBUTES"),
+        pairs,
+        "`key=value,...`",
+        {},
+        "What is true of every span of the process, for example `service.version`.",
+    ),
+    Setting(
+        "compression",
+        otlp("COMPRESSION"),
+        one_of(COMPRESSIONS),
+        "`none` or `gzip`",
+        "none",
+        "Of the requests.",
+    ),
+    Setting(
+        "certificate",
+        otlp("CERTIFICATE"),
+        text,
+        "path",
+        None,
+        "Certificate authority of an `https` endpoint.",
+    ),
+    Setting(
+        "timeout_s",
+        ("TAILSCOPE_TIMEOUT_S",),
+        float,
+        "seconds",
+        10.0,
+        "Longest wait for one answer. `OTEL_EXPORTER_OTLP_[TRACES_]TIMEOUT` sets it in milliseconds.",
+        (0.05, 300.0),
+    ),
+    Setting(
+        "flush_interval_s",
+        ("TAILSCOPE_FLUSH_INTERVAL_S",),
+        float,
+        "seconds",
+        0.1,
+        "How long an ended span waits before it is encoded and sent; what a killed process can lose.",
+        (0.005, 60.0),
+    ),
+    Setting(
+        "buffer_bytes",
+        ("TAILSCOPE_BUFFER_BYTES",),
+        int,
+        "bytes",
+        32 << 20,
+        "Encoded spans kept while the collector is away; beyond it the newest are dropped and counted.",
+        (1 << 16, 1 << 32),
+    ),
+    Setting(
+        "buffer_spans",
+        ("TAILSCOPE_BUFFER_SPANS",),
+        int,
+        "spans",
+        16_384,
+        "Ended spans that wait to be encoded, about 0.6 KB each.",
+        (64, 1 << 22),
+    ),
+    Setting(
+        "max_attributes",
+        ("TAILSCOPE_MAX_ATTRIBUTES", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT"),
+        int,
+        "count",
+        128,
+        "Attributes of one span, event or link.",
+        (1, 10_000),
+    ),
+    Setting(
+        "max_value_chars",
+        (
+            "TAILSCOPE_MAX_VALUE_CHARS",
+            "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+            "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+        ),
+        int,
+        "characters",
+        4096,
+        "Longest text of one attribute; longer ones are cut and counted.",
+        (1, 1 << 24),
+    ),
+    Setting(
+        "max_events",
+        ("TAILSCOPE_MAX_EVENTS", "OTEL_SPAN_EVENT_COUNT_LIMIT"),
+        int,
+        "count",
+        128,
+        "Events of one span.",
+        (0, 100_000),
+    ),
+    Setting(
+        "max_links",
+        ("TAILSCOPE_MAX_LINKS", "OTEL_SPAN_LINK_COUNT_LIMIT"),
+        int,
+        "count",
+        128,
+        "Links of one span; the span of a batch links to all its requests.",
+        (0, 100_000),
+    ),
+    Setting(
+        "disabled",
+        ("TAILSCOPE_DISABLED", "OTEL_SDK_DISABLED"),
+        yes,
+        "`true` or `false`",
+        False,
+        "Record nothing: `init` then changes nothing at all.",
+    ),
+)
+
+BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+
+TIMEOUT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The effective settings, each with where it came from."""
+
+    service: str
+    target: Target
+    resource_attributes: Mapping[str, Any]
+    timeout_s: float
+    flush_interval_s: float
+    buffer_bytes: int
+    buffer_spans: int
+    max_attributes: int
+    max_value_chars: int
+    max_events: int
+    max_links: int
+    disabled: bool
+    sources: Mapping[str, str] = field(compare=False)
+    """Name of each setting: `argument`, the variable, or `default`."""
+
+
+def resolve(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
+    """Return the effective settings from arguments that are not None, the environment and the defaults."""
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for setting in SETTINGS:
+        values[setting.name], sources[setting.name] = choose(
+            setting, arguments.get(setting.name), environment
+        )
+    if sources["timeout_s"] == "default":
+        for variable in TIMEOUT_VARIABLES:
+            if environment.get(variable):
+                read = checked(BY_NAME["timeout_s"], milliseconds, environment[variable], variable)
+                if read is not None:
+                    values["timeout_s"], sources["timeout_s"] = read, variable
+                    break
+    resource = values["resource_attributes"]
+    service = values["service"] or resource.get("service.name") or conventions.UNKNOWN_SERVICE
+    names = ("endpoint", "protocol", "headers", "certificate", "compression", "service")
+    rest = {name: value for name, value in values.items() if name not in names}
+    return Settings(service=service, target=target_of(values, sources), sources=sources, **rest)
+
+
+def choose(setting: Setting, argument: Any, environment: Mapping[str, str]) -> tuple[Any, str]:
+    """Return a setting's value and where it came from; an empty variable counts as not set."""
+    candidates = [("argument", argument)] if argument is not None else []
+    candidates += [(name, environment[name]) for name in setting.environment if environment.get(name)]
+    for source, raw in candidates:
+        value = checked(setting, setting.parse, raw, source)
+        if value is not None:
+            return value, source
+    return setting.default, "default"
+
+
+def checked(setting: Setting, parse: Callable[[Any], Any], raw: Any, source: str) -> Any:
+    """Return the value read from `raw`, or None after saying why it cannot be."""
+    try:
+        value = parse(raw)
+    except (TypeError, ValueError) as error:
+        problem = str(error)
+    else:
+        if setting.bounds is None or setting.bounds[0] <= value <= setting.bounds[1]:
+            return value
+        problem = f"want {setting.bounds[0]:g} to {setting.bounds[1]:g}"
+    where = f"init({setting.name}=...)" if source == "argument" else source
+    _guard.report(
+        f"setting:{setting.name}", f"{where} cannot be {raw!r}: {problem}. Tailscope goes on without it"
+    )
+    return None
+
+
+def target_of(values: Mapping[str, Any], sources: Mapping[str, str]) -> Target:
+    """Put endpoint and protocol together.
+
+    OTLP/HTTP posts to /v1/traces below a general endpoint; the path of OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
+    and any path that an argument gives, is used as it is.
+    """
+    endpoint = str(values["endpoint"] or "")
+    if endpoint and "://" not in endpoint:
+        endpoint = f"http://{endpoint}"
+    url = urlsplit(endpoint)
+    protocol = values["protocol"]
+    if protocol is None:
+        looks_like_http = url.port == conventions.DEFAULT_HTTP_PORT or url.path.strip("/")
+        protocol = "http/protobuf" if endpoint and looks_like_http else "grpc"
+    if not endpoint:
+        port = conventions.DEFAULT_GRPC_PORT if protocol == "grpc" else conventions.DEFAULT_HTTP_PORT
+        endpoint = f"http://127.0.0.1:{port}"
+    if protocol != "grpc":
+        general = sources["endpoint"] == "OTEL_EXPORTER_OTLP_ENDPOINT"
+        path = urlsplit(endpoint).path
+        if general or not path.strip("/"):
+            base = endpoint.rstrip("/")
+            endpoint = base if path.endswith(TRACES_PATH) else base + TRACES_PATH
+    return Target(endpoint, protocol, values["headers"], values["certificate"], values["compression"])

@@ -1,0 +1,226 @@
+"""How OTLP bytes leave the process: gRPC with raw bytes, or HTTP on a connection that is kept open.
+
+Owns one connection and the meaning of each answer: sent, worth another try, refused. Never retries by itself,
+never parses what it sends, never raises: what goes wrong is an `Outcome` with a cause.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import ssl
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXPORT_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+TRACES_PATH: Final = "/v1/traces"
+USER_AGENT: Final = "tailscope-python"
+
+RETRYABLE_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
+"""HTTP answers that OTLP lets a client try again (408 is a proxy's word for the same)."""
+
+RETRYABLE_CODES: Final = frozenset(
+    {
+        "CANCELLED",
+        "DEADLINE_EXCEEDED",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "RESOURCE_EXHAUSTED",
+    }
+)
+
+RECONNECT_MS: Final = (("min", 100), ("initial", 100), ("max", 5_000))
+"""By itself gRPC waits up to two minutes between connections; a restarted collector should not wait so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one request."""
+
+    kind: Literal["sent", "retry", "refused"]
+    cause: str = ""
+    detail: str = ""
+    retry_after_s: float = 0.0
+    rejected: int = 0
+    """Spans the collector took the request without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to send and how."""
+
+    endpoint: str
+    protocol: str
+    headers: Mapping[str, str]
+    certificate: str | None
+    compression: str
+
+
+class Transport(Protocol):
+    """The seam between the sender and the network."""
+
+    def send(self, body: bytes, timeout_s: float) -> Outcome:
+        """Send one `ExportTraceServiceRequest`."""
+        ...
+
+    def close(self) -> None:
+        """Drop the connection, and with it a request that is under way."""
+        ...
+
+
+def open_transport(target: Target) -> Transport:
+    """Return the transport of the target's protocol; it connects when it first sends."""
+    return GrpcTransport(target) if target.protocol == "grpc" else HttpTransport(target)
+
+
+class GrpcTransport:
+    """OTLP/gRPC: one channel, one call at a time, bytes in and bytes out."""
+
+    def __init__(self, target: Target) -> None:
+        import grpc
+
+        self._grpc = grpc
+        self._metadata = tuple((key.lower(), value) for key, value in target.headers.items())
+        self._compression = (
+            grpc.Compression.Gzip if target.compression == "gzip" else grpc.Compression.NoCompression
+        )
+        self._channel = self._connect(target)
+        self._export = self._channel.unary_unary(EXPORT_METHOD, None, None)
+        self._call: Any = None
+
+    def _connect(self, target: Target) -> Any:
+        url = urlsplit(target.endpoint)
+        address = url.netloc or target.endpoint
+        options: list[tuple[str, Any]] = [
+            (f"grpc.{name}_reconnect_backoff_ms", value) for name, value in RECONNECT_MS
+        ]
+        options.append(("grpc.primary_user_agent", USER_AGENT))
+        if url.scheme != "https":
+            return self._grpc.insecure_channel(address, options)
+        roots = Path(target.certificate).read_bytes() if target.certificate else None
+        return self._grpc.secure_channel(address, self._grpc.ssl_channel_credentials(roots), options)
+
+    def send(self, body: bytes, timeout_s: float) -> Outcome:
+        """Send one request and wait for its answer, without holding the GIL."""
+        call = self._call = self._export.future(
+            body, timeout=timeout_s, metadata=self._metadata, compression=self._compression
+        )
+        try:
+            return accepted(call.result())
+        except self._grpc.FutureCancelledError:
+            return Outcome("retry", "CANCELLED")
+        except self._grpc.RpcError as error:
+            code, detail = error.code().name, error.details() or ""
+            return Outcome("retry" if code in RETRYABLE_CODES else "refused", code, detail)
+
+    def close(self) -> None:
+        """Close the channel; a call under way ends as cancelled."""
+        self._channel.close()
+
+
+class HttpTransport:
+    """OTLP/HTTP with protobuf bodies on one keep-alive connection."""
+
+    def __init__(self, target: Target) -> None:
+        url = urlsplit(target.endpoint)
+        self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        self._host, self._port = url.hostname or "127.0.0.1", url.port
+        self._context = (
+            ssl.create_default_context(cafile=target.certificate) if url.scheme == "https" else None
+        )
+        self._gzip = target.compression == "gzip"
+        self._headers = {"Content-Type": "application/x-protobuf", "User-Agent": USER_AGENT, **target.headers}
+        if self._gzip:
+            self._headers["Content-Encoding"] = "gzip"
+        self._connection: http.client.HTTPConnection | None = None
+
+    def send(self, body: bytes, timeout_s: float) -> Outcome:
+        """Post one request; a connection that the server had closed is opened again once."""
+        if self._gzip:
+            body = gzip.compress(body, compresslevel=1)
+        reused = self._connection is not None
+        try:
+            return self._post(body, timeout_s)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not reused or isinstance(error, TimeoutError):
+                return failed(error)
+        try:
+            return self._post(body, timeout_s)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            return failed(error)
+
+    def _post(self, body: bytes, timeout_s: float) -> Outcome:
+        connection = self._connection or self._connect(timeout_s)
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout_s)
+        connection.request("POST", self._path, body, self._headers)
+        response = connection.getresponse()
+        answer = response.read()
+        if response.will_close:
+            self.close()
+        if response.status < 300:
+            return accepted(answer)
+        cause = f"HTTP {response.status}"
+        detail = answer[:200].decode("utf-8", "replace")
+        if response.status not in RETRYABLE_STATUSES:
+            return Outcome("refused", cause, detail)
+        return Outcome("retry", cause, detail, retry_after_s=seconds_of(response.getheader("Retry-After")))
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._context is None:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        else:
+            connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=timeout_s, context=self._context
+            )
+        self._connection = connection
+        return connection
+
+    def close(self) -> None:
+        """Close the connection; a post under way ends with an error."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def failed(error: Exception) -> Outcome:
+    """Return the outcome of a request that got no answer."""
+    return Outcome("retry", type(error).__name__, str(error))
+
+
+def accepted(answer: bytes) -> Outcome:
+    """Return the outcome of an accepted request: an empty answer, or how many spans were left out and why."""
+    if not answer:
+        return Outcome("sent")
+    from google.protobuf.message import DecodeError
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    try:
+        partial = ExportTraceServiceResponse.FromString(answer).partial_success
+    except DecodeError:
+        return Outcome("sent", detail="the answer is not an ExportTraceServiceResponse")
+    return Outcome("sent", detail=partial.error_message, rejected=partial.rejected_spans)
+
+
+def seconds_of(header: str | None) -> float:
+    """Return the seconds that Retry-After asks for; 0 where it says nothing, or a date in the past."""
+    if not header:
+        return 0.0
+    if header.strip().isdigit():
+        return float(header)
+    try:
+        from datetime import UTC, datetime
+
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return 0.0

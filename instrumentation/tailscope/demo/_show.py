@@ -1,0 +1,63 @@
+"""The demo on the terminal: what was planted beside what Tailscope found.
+
+Owns the words and the table. Measures nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from tailscope.demo._measure import Measured
+
+LEAST_WIDTH = 110
+"""Columns to lay the table out for where the terminal is narrower or there is none (a pipe, CI)."""
+
+
+def planted(measured: list[Measured], report: dict[str, Any], end: dict[str, Any]) -> None:
+    """Print the table of faults and the check from outside on stdout."""
+    console = Console(highlight=False)
+    console = Console(highlight=False, width=max(console.width, LEAST_WIDTH))
+    console.print()
+    console.print(planted_table(measured, percentile=report["percentile"]))
+    missing = [found.fault.name for found in measured if not found.shows]
+    if missing:
+        console.print(f"[yellow]Not seen in this run: {', '.join(missing)}.[/yellow]")
+    else:
+        console.print("Every planted fault shows where it was planted.")
+    console.print(client_line(report, end))
+
+
+def planted_table(measured: list[Measured], *, percentile: float) -> Table:
+    """Return one row for each fault: what was planted, where it shows, and with how many milliseconds."""
+    table = Table(title="Planted on purpose | where it shows", title_justify="left", show_lines=True)
+    table.add_column("planted", ratio=5)
+    table.add_column("shows in", ratio=3)
+    table.add_column("requests", justify="right")
+    table.add_column("planted", justify="right")
+    table.add_column("measured", justify="right")
+    table.add_column(f"in the p{percentile * 100:g} split", justify="right")
+    for found in measured:
+        table.add_row(
+            f"[bold]{found.fault.name}[/bold]\n{found.fault.planted}",
+            str(found.fault.rows),
+            f"{found.affected:,} of {found.affected + found.others:,}",
+            f"{found.fault.planted_ms:.0f} ms",
+            f"{'' if found.shows else '[yellow]not seen: '}{found.difference_ms:+.0f} ms",
+            f"{found.excess_ms:+.1f} ms",
+        )
+    return table
+
+
+def client_line(report: dict[str, Any], end: dict[str, Any]) -> str:
+    """Say what the load saw beside what the spans say."""
+    inside = report["latency_ms"]
+    return (
+        f"{end['answered']:,} requests answered, {end['failed']} failed. Seen by the client: "
+        f"p50 {end['p50_ms']:.0f}, p95 {end['p95_ms']:.0f}, p99 {end['p99_ms']:.0f} ms. Seen in spans: "
+        f"p50 {inside['p50']:.0f}, p95 {inside['p95']:.0f}, p99 {inside['p99']:.0f} ms. "
+        "The client also waits for the network and for a paused process to accept it."
+    )

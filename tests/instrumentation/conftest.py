@@ -1,0 +1,84 @@
+"""A fresh Tailscope for each test, sending to a real receiver."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.util._once import Once
+
+import tailscope
+from tailscope import _guard, _runtime
+from tailscope._gc import PAUSES
+from tailscope._stage import ACTIVE
+from tests.instrumentation.receiver import Receiver, grpc_receiver
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def forget() -> None:
+    """Bring the process to the state before `init`; OpenTelemetry takes a provider only once."""
+    if _runtime.RUNTIME.recorder is not None:
+        _runtime.shutdown(timeout_s=5)
+    runtime = _runtime.RUNTIME
+    runtime.mode, runtime.settings, runtime.recorder, runtime.provider = "off", None, None, None
+    ACTIVE.scope = ACTIVE.foreign = None
+    PAUSES.remove()
+    _guard.reset()
+    trace._TRACER_PROVIDER = None
+    trace._TRACER_PROVIDER_SET_ONCE = Once()
+
+
+@pytest.fixture(autouse=True)
+def clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run each test without variables that configure telemetry and without what another test initialised."""
+    for name in list(os.environ):
+        if name.startswith(("OTEL_", "TAILSCOPE_")) and name != "TAILSCOPE_SHARED":
+            monkeypatch.delenv(name)
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A real OTLP/gRPC receiver."""
+    with grpc_receiver() as running:
+        yield running
+
+
+@pytest.fixture
+def recorded(receiver: Receiver) -> Callable[[], list[Any]]:
+    """Initialise Tailscope; the function returned flushes and gives every span that arrived."""
+    tailscope.init(service="ranker", endpoint=receiver.endpoint)
+
+    def spans() -> list[Any]:
+        assert tailscope.flush(timeout_s=10), tailscope.stats()
+        return receiver.spans()
+
+    return spans
+
+
+@pytest.fixture
+def run_python() -> Run:
+    """Run a program in a process of its own and return what it printed."""
+
+    def run(
+        program: str, *arguments: str, timeout_s: float = 60, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "TAILSCOPE_"))}
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-c", program, *arguments],
+            env={**clean, **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    return run
