@@ -44,7 +44,8 @@ def coded(column: Column, null: str | None = None) -> Coded:
     whole: Any = flat.unify_dictionaries().combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # a column without chunks combines to no array
         return Coded(np.zeros(0, dtype=np.int64), [])
-    codes: Ints = whole.indices.cast(pa.int64()).fill_null(-1).to_numpy()
+    indices = whole.indices.fill_null(-1) if whole.null_count else whole.indices
+    codes: Ints = indices.cast(pa.int64()).to_numpy()
     values: list[str] = whole.dictionary.cast(pa.utf8()).to_pylist()
     if null is None or not whole.null_count:
         return Coded(codes, values)

@@ -123,7 +123,7 @@ def _pre_order(whole: Assembly) -> list[tuple[int, int]]:
     """Return (row, depth): the entry's tree first, then other trees; children by start."""
     spans, parent = whole.spans, whole.forest.parent
     entry = int(whole.forest.entry[0])
-    order = np.lexsort((spans.kind, spans.ids.span, -spans.duration, whole.timeline.start)).tolist()
+    order = np.lexsort((spans.kind, spans.ids.span, ~spans.duration, whole.timeline.start)).tolist()
     children: dict[int, list[int]] = defaultdict(list)
     for row in order:
         children[int(parent[row])].append(row)

@@ -61,7 +61,7 @@ def _resolve(spans: SpanColumns) -> Ints:
     in_trace = spans.trace.codes * len(distinct)
     span_key, parent_key = in_trace + dense[: len(spans)], in_trace + dense[len(spans) :]
     callee_last = ~np.isin(spans.kind, ENTRY_KINDS)
-    order = np.lexsort((-spans.duration, spans.start, spans.kind, callee_last, span_key))
+    order = np.lexsort((~spans.duration, spans.start, spans.kind, callee_last, span_key))
     parent = _look_up(span_key, order, parent_key)
     parent[~ids.has_parent] = -1
     return _split_shared(spans, parent, span_key, order)
@@ -111,7 +111,7 @@ def _break_cycles(spans: SpanColumns, parent: Ints) -> None:
         if row in path:
             ring = list(path)[path[row] :]
             first = min(
-                ring, key=lambda i: (spans.start[i], -spans.duration[i], spans.ids.span[i], spans.kind[i])
+                ring, key=lambda i: (spans.start[i], ~spans.duration[i], spans.ids.span[i], spans.kind[i])
             )
             parent[first] = -1
         done.update(path)
@@ -137,7 +137,7 @@ def _entries(spans: SpanColumns, parent: Ints, orphan: Bools) -> tuple[Ints, Boo
             spans.kind[tops],
             spans.ids.span[tops],
             spans.start[tops],
-            -spans.duration[tops],
+            ~spans.duration[tops],
             ~np.isin(spans.kind[tops], ENTRY_KINDS),
             orphan[tops],
             trace,

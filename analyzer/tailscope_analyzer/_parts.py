@@ -66,8 +66,8 @@ def _cells(requests: pl.DataFrame, ledger: pl.DataFrame) -> tuple[tuple[Ints, In
     """Return row, part and nanoseconds of every ledger row of the requests, and the parts."""
     # One hash look-up a row; a join and a group-by of 6 M rows of text took 8 s.
     row: Any = pc.index_in(ledger["trace_id"].to_arrow(), value_set=requests["trace_id"].to_arrow())
-    known = ledger.filter(pl.Series(row.is_valid().to_numpy(zero_copy_only=False)))
-    edge = pl.when(pl.col("category") == "gap").then("operation").otherwise(pl.lit(""))
+    known = ledger.filter(pl.Series(row.is_valid().to_numpy(zero_copy_only=False))) if row.null_count else ledger
+    edge = pl.when(pl.col("category") == "gap").then("operation")  # null for every other category
     frame = known.select("service", "stage", "category", edge=edge)
     columns = [coded(pa.chunked_array([frame[name].to_arrow()]), "") for name in frame.columns]
     code, room = np.zeros(len(known), dtype=np.int64), 1

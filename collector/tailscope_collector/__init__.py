@@ -1,6 +1,7 @@
 """The collector: OTLP in, DuckDB, SQL out.
 
-The public face of the package. It owns the data directory; everybody else reads through `open_data` or over HTTP.
+The public face of the package. It owns the data directory; everybody else reads through `open_data` or over
+HTTP.
 """
 
 from __future__ import annotations

@@ -6,37 +6,36 @@ Owns the mapping of our errors to google.rpc codes and HTTP statuses. Never deci
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from google.protobuf.duration_pb2 import Duration
-from google.rpc import code_pb2
-from google.rpc.error_details_pb2 import RetryInfo
-from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
     ExportTraceServiceResponse,
 )
 
-from tailscope_collector._bodies import Format
-from tailscope_collector._intake import Outcome
+from tailscope_collector._rpc_status import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE, write_status
 from tailscope_collector.errors import (
-    MalformedRequest,
-    Overloaded,
+    MalformedRequestError,
+    OverloadedError,
     RequestError,
-    RequestTooLarge,
-    StoreUnavailable,
-    UnsupportedMedia,
+    RequestTooLargeError,
+    StoreUnavailableError,
+    UnsupportedMediaError,
 )
+
+if TYPE_CHECKING:
+    from tailscope_collector._bodies import Format
+    from tailscope_collector._intake import Outcome
 
 CONTENT_TYPES: Final[dict[Format, str]] = {"protobuf": "application/x-protobuf", "json": "application/json"}
 
 # error: (HTTP status, google.rpc code)
 _CODES: Final[dict[type[RequestError], tuple[int, int]]] = {
-    MalformedRequest: (400, code_pb2.INVALID_ARGUMENT),
-    UnsupportedMedia: (415, code_pb2.INVALID_ARGUMENT),
-    RequestTooLarge: (413, code_pb2.RESOURCE_EXHAUSTED),
-    Overloaded: (503, code_pb2.RESOURCE_EXHAUSTED),
-    StoreUnavailable: (503, code_pb2.UNAVAILABLE),
+    MalformedRequestError: (400, INVALID_ARGUMENT),
+    UnsupportedMediaError: (415, INVALID_ARGUMENT),
+    RequestTooLargeError: (413, RESOURCE_EXHAUSTED),
+    OverloadedError: (503, RESOURCE_EXHAUSTED),
+    StoreUnavailableError: (503, UNAVAILABLE),
 }
 
 
@@ -70,9 +69,5 @@ def failure(error: RequestError, form: Format) -> bytes:
     """Return the google.rpc.Status of an error, with the time to wait where sending again may help."""
     if form == "json":
         return json.dumps({"code": rpc_code(error), "message": str(error)}).encode()
-    status = Status(code=rpc_code(error), message=str(error))
-    if isinstance(error, Overloaded):
-        wait = Duration()
-        wait.FromMilliseconds(int(error.retry_after_s * 1000))
-        status.details.add().Pack(RetryInfo(retry_delay=wait))
-    return status.SerializeToString()
+    retry_after_s = error.retry_after_s if isinstance(error, OverloadedError) else None
+    return write_status(rpc_code(error), str(error), retry_after_s=retry_after_s)

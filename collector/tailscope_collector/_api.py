@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from tailscope_analyzer import AnalyzerError, QueryError, Selection, parse_percentile, parse_time
 
-from tailscope_collector._counters import Counters
+from tailscope_analyzer import AnalyzerError, QueryError, Selection, parse_percentile, parse_time
 from tailscope_collector._json_rows import json_rows
-from tailscope_collector._queries import Answer, Queries
-from tailscope_collector._questions import Questions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.requests import Request
+
+    from tailscope_collector._counters import Counters
+    from tailscope_collector._queries import Answer, Queries
+    from tailscope_collector._questions import Questions
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 _PARAMETERS: Final = ("service", "operation", "where", "since", "until", "percentile")
@@ -30,7 +34,9 @@ MAX_QUERY_BYTES: Final = 1 << 20
 class Api:
     """The handlers of the query routes."""
 
-    def __init__(self, queries: Queries, questions: Questions, counters: Counters, *, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, queries: Queries, questions: Questions, counters: Counters, *, is_ready: Callable[[], bool]
+    ) -> None:
         self._queries = queries
         self._questions = questions
         self._counters = counters
@@ -116,10 +122,11 @@ async def _question(request: Request) -> tuple[str, int | None]:
         asked = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise QueryError('The body is not JSON; send {"query": "select ...", "limit": 1000}.') from error
-    query = asked.get("query") if isinstance(asked, dict) else None
+    fields = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
+    query = fields.get("query")
     if not isinstance(query, str) or not query.strip():
         raise QueryError('There is no "query" text in the body; send {"query": "select ...", "limit": 1000}.')
-    limit = asked.get("limit")
+    limit = fields.get("limit")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise QueryError(f'"limit" is {limit!r}; it must be a whole number of rows or null.')
     return query, limit

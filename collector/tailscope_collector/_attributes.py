@@ -1,218 +1,152 @@
-"""Attributes of a whole column of spans: typed OTLP values to text, one type letter per value, keys once per span.
+"""Attributes of a whole column of spans: typed OTLP values to text and a type letter, each key once per span.
 
-Owns the mapping of OTLP's value types to text and back (`attribute_types`). Never loops over spans: Python touches
-only what is rare (arrays, key-value lists, raw bytes, a key that appears twice in one span).
-
-| letter | OTLP value      | text                                             |
-|--------|-----------------|--------------------------------------------------|
-| s      | string_value    | itself                                           |
-| i      | int_value       | decimal                                          |
-| d      | double_value    | shortest decimal that reads back to the same bits |
-| b      | bool_value      | true, false                                      |
-| a      | array_value     | JSON array                                       |
-| k      | kvlist_value    | JSON object                                      |
-| y      | bytes_value     | base64                                           |
-| n      | none            | null                                             |
+Owns the flattened form that the other columns are made of. Never loops over spans: Python touches only what
+is rare (arrays, key-value lists, raw bytes, a key that appears twice in one span).
 """
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
-from tailscope_collector._hex import offsets_of, string_array
+from tailscope_collector import _arrow
+from tailscope_collector._arrow import array, is_valid, offsets_of
+from tailscope_collector._values import LETTERS, NESTED, NONE
 
-_LETTERS: Final = (
-    ("string_value", "s"),
-    ("int_value", "i"),
-    ("double_value", "d"),
-    ("bool_value", "b"),
-    ("array_value", "a"),
-    ("kvlist_value", "k"),
-    ("bytes_value", "y"),
-)
-_BITS: Final = 64  # how many distinct keys fit the bit mask that looks for a repeated key
+if TYPE_CHECKING:
+    from tailscope_collector._arrow import Bools, Bytes, Column, Int32s, Positions
+
+_BITS: Final = 64
+"""How many distinct keys fit the bit mask that looks for a repeated key."""
 
 
-class BadValue(ValueError):
-    """A nested value is not protobuf; `position` is its place in the flattened column."""
+class BadValueError(ValueError):
+    """A nested value is not protobuf; `owner` is whose attribute it is."""
 
-    def __init__(self, position: int, reason: str) -> None:
+    def __init__(self, owner: int, reason: str) -> None:
         super().__init__(reason)
-        self.position = position
+        self.owner = owner
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The attributes of n owners (spans, events or links), flattened: owner i has offsets[i]:offsets[i + 1]."""
+    """The attributes of n owners (spans, events, links), flattened: owner i has offsets[i]:offsets[i + 1]."""
 
-    offsets: npt.NDArray[np.int32]
-    keys: pa.DictionaryArray[Any, Any]
-    codes: npt.NDArray[np.int32]
-    texts: pa.StringArray
-    types: npt.NDArray[np.uint8]
-    values: pa.StructArray
+    offsets: Int32s
+    keys: Column
+    codes: Int32s
+    texts: Column
+    types: Bytes
+    values: Column
 
     @property
     def owners(self) -> int:
         """How many owners there are, with and without attributes."""
         return len(self.offsets) - 1
 
-    def owner_of(self, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    def positions_of(self, key: str) -> Positions:
+        """Return where a key stands in the flattened columns, in order of owners."""
+        known: list[str] = self.keys.dictionary.to_pylist()
+        if key not in known:
+            return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(self.codes == known.index(key))
+
+    def owner_of(self, positions: Positions) -> Positions:
         """Return whose attribute each of the positions is."""
         return np.searchsorted(self.offsets, positions, side="right") - 1
 
-    def key_lists(self) -> pa.Array[Any]:
+    def key_lists(self) -> Column:
         """Return the keys as a list per owner."""
-        return pa.ListArray.from_arrays(pa.array(self.offsets), self.keys)
+        return _arrow.lists(self.offsets, self.keys)
 
-    def text_lists(self) -> pa.Array[Any]:
+    def text_lists(self) -> Column:
         """Return the values as a list of texts per owner."""
-        return pa.ListArray.from_arrays(pa.array(self.offsets), self.texts)
+        return _arrow.lists(self.offsets, self.texts)
 
-    def maps(self) -> pa.Array[Any]:
+    def maps(self) -> Column:
         """Return a map per owner."""
-        return pa.MapArray.from_arrays(pa.array(self.offsets), self.keys.cast(pa.string()), self.texts)
+        return _arrow.maps(array(self.offsets), self.keys.cast(pa.string()), self.texts)
 
-    def type_texts(self) -> pa.StringArray:
+    def type_texts(self) -> Column:
         """Return the type letters of each owner; the letters of all, end to end, are the text buffer."""
-        return string_array(self.owners, self.offsets, self.types)
+        return _arrow.text(self.owners, self.offsets, self.types)
 
 
-def read_attributes(lists: pa.Array[Any]) -> Attributes:
+def read_attributes(lists: Column) -> Attributes:
     """Read a column of lists of KeyValue; of a key that appears twice in one owner the last value stays.
 
-    Raises BadValue where a nested value cannot be parsed.
+    Raises BadValueError where a nested value cannot be parsed.
     """
-    owners = len(lists)
     raw = offsets_of(lists)
-    offsets = np.zeros(owners + 1, dtype=np.int32) if not owners else raw - raw[0]
-    pairs: Any = lists.values.slice(int(raw[0]), int(offsets[-1]))  # type: ignore[attr-defined]
-    keys = pairs.field("key").dictionary_encode()
-    codes = keys.indices.to_numpy()
-    values = pairs.field("value")
-    if _repeats_a_key(codes, offsets, len(keys.dictionary)):
-        keep = _last_of_each_key(codes, offsets, len(keys.dictionary))
-        counts = np.add.reduceat(np.append(keep, 0), offsets[:-1]) * (np.diff(offsets) > 0)
-        offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        where = pa.array(np.flatnonzero(keep))
-        keys, values = keys.take(where), values.take(where)
+    offsets = raw - raw[0]
+    pairs = lists.values.slice(int(raw[0]), int(offsets[-1]))
+    keys, values = pairs.field("key").dictionary_encode(), pairs.field("value")
+    codes: Int32s = keys.indices.to_numpy()
+    distinct = len(keys.dictionary)
+    if _repeats_a_key(codes, offsets, distinct):
+        kept = _last_of_each_key(codes, offsets, distinct)
+        offsets = np.concatenate(([0], np.cumsum(kept)))[offsets].astype(np.int32)
+        keys, values = keys.filter(array(kept)), values.filter(array(kept))
         codes = keys.indices.to_numpy()
-    texts, types = _texts_of(values)
+    texts, types = _texts_of(values, offsets)
     return Attributes(offsets, keys, codes, texts, types, values)
 
 
-def _repeats_a_key(codes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32], distinct: int) -> bool:
-    """Whether any owner has one key twice. With up to 64 distinct keys: fewer bits set than attributes."""
+def _repeats_a_key(codes: Int32s, offsets: Int32s, distinct: int) -> bool:
+    """Whether any owner has one key twice: with up to 64 distinct keys, fewer bits set than attributes."""
     if not len(codes):
         return False
     if distinct > _BITS:
-        owner = np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
-        return len(np.unique(owner * distinct + codes)) < len(codes)
+        return len(np.unique(_by_owner(codes, offsets, distinct))) < len(codes)
     bits = np.left_shift(np.uint64(1), codes.astype(np.uint64))
     filled = offsets[:-1][np.diff(offsets) > 0]
     return int(np.bitwise_count(np.bitwise_or.reduceat(bits, filled)).sum()) < len(codes)
 
 
-def _last_of_each_key(
-    codes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int32], distinct: int
-) -> npt.NDArray[np.bool_]:
-    owner = np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
-    _, from_the_end = np.unique((owner * distinct + codes)[::-1], return_index=True)
-    keep = np.zeros(len(codes), dtype=np.bool_)
-    keep[len(codes) - 1 - from_the_end] = True
-    return keep
+def _last_of_each_key(codes: Int32s, offsets: Int32s, distinct: int) -> Bools:
+    _, from_the_end = np.unique(_by_owner(codes, offsets, distinct)[::-1], return_index=True)
+    kept = np.zeros(len(codes), dtype=np.bool_)
+    kept[len(codes) - 1 - from_the_end] = True
+    return kept
 
 
-def _texts_of(values: pa.StructArray) -> tuple[pa.StringArray, npt.NDArray[np.uint8]]:
-    types = np.full(len(values), ord("n"), dtype=np.uint8)
-    columns: list[Any] = []
-    for name, letter in _LETTERS:
-        column: Any = values.field(name)
+def _by_owner(codes: Int32s, offsets: Int32s, distinct: int) -> Positions:
+    """Return one number per attribute that stands for its owner and its key."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * distinct + codes
+
+
+def _texts_of(values: Column, offsets: Int32s) -> tuple[Column, Bytes]:
+    types = np.full(len(values), ord(NONE), dtype=np.uint8)
+    columns: list[Column] = []
+    for name, letter in LETTERS.items():
+        column = values.field(name)
         if column.null_count == len(column):
             continue
-        types[column.is_valid().to_numpy(zero_copy_only=False)] = ord(letter)
-        columns.append(column if letter == "s" else _as_text(column, letter))
+        valid = is_valid(column)
+        types[valid] = ord(letter)
+        if name in NESTED:
+            columns.append(_nested_texts(column, name, np.flatnonzero(valid), offsets))
+        else:
+            columns.append(column if name == "string_value" else column.cast(pa.string()))
     if not columns:
-        return pa.array([None] * len(values), type=pa.string()), types
-    return (columns[0] if len(columns) == 1 else pc.coalesce(*columns)), types  # type: ignore[return-value]
+        return _arrow.nulls(len(values), pa.string()), types
+    return (columns[0] if len(columns) == 1 else _arrow.coalesce(*columns)), types
 
 
-def _as_text(column: Any, letter: str) -> Any:
-    if letter in "idb":
-        return column.cast(pa.string())
-    spell = _SPELLERS[letter]
+def _nested_texts(column: Column, name: str, positions: Positions, offsets: Int32s) -> Column:
     texts: list[str | None] = [None] * len(column)
     memo: dict[bytes, str] = {}
-    for position in np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)):
-        raw: bytes = column[int(position)].as_py()
+    for position in map(int, positions):
+        raw: bytes = column[position].as_py()
         if raw not in memo:
             try:
-                memo[raw] = spell(raw)
+                memo[raw] = NESTED[name](raw)
             except (DecodeError, RecursionError) as error:
-                raise BadValue(int(position), f"a nested attribute value is not OTLP: {error}") from error
+                owner = int(np.searchsorted(offsets, position, side="right")) - 1
+                raise BadValueError(owner, f"a nested attribute value is not OTLP: {error}") from error
         texts[position] = memo[raw]
-    return pa.array(texts, type=pa.string())
-
-
-def plain(value: AnyValue) -> Any:
-    """Return an OTLP value as what JSON can say: bytes as base64, not-a-number and infinities as text."""
-    kind = value.WhichOneof("value")
-    if kind is None:
-        return None
-    if kind == "array_value":
-        return [plain(item) for item in value.array_value.values]
-    if kind == "kvlist_value":
-        return {item.key: plain(item.value) for item in value.kvlist_value.values}
-    if kind == "bytes_value":
-        return base64.b64encode(value.bytes_value).decode()
-    if kind == "double_value":
-        number = value.double_value
-        return number if np.isfinite(number) else str(number)
-    return getattr(value, kind)
-
-
-def spell_list(pairs: list[KeyValue]) -> tuple[dict[str, str | None], str]:
-    """Spell a list of attributes as (text per key, type letters), as columns do; the last of equal keys stays."""
-    texts: dict[str, str | None] = {}
-    letters: dict[str, str] = {}
-    for pair in pairs:
-        letter, text = spell_value(pair.value)
-        texts[pair.key], letters[pair.key] = text, letter
-    return texts, "".join(letters.values())
-
-
-def spell_value(value: AnyValue) -> tuple[str, str | None]:
-    """Spell one value as (type letter, text)."""
-    kind = value.WhichOneof("value")
-    if kind is None:
-        return "n", None
-    letter = dict(_LETTERS)[kind]
-    if letter == "b":
-        return letter, "true" if value.bool_value else "false"
-    if letter == "d":
-        return letter, str(pa.array([value.double_value]).cast(pa.string())[0].as_py())
-    if letter in "ak":
-        return letter, _json(plain(value))
-    return letter, str(plain(value))
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-_SPELLERS: Final[dict[str, Callable[[bytes], str]]] = {
-    "a": lambda raw: _json(plain(AnyValue(array_value=ArrayValue.FromString(raw)))),
-    "k": lambda raw: _json(plain(AnyValue(kvlist_value=KeyValueList.FromString(raw)))),
-    "y": lambda raw: base64.b64encode(raw).decode(),
-}
+    return array(texts, pa.string())

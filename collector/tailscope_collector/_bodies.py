@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from tailscope_collector.errors import MalformedRequest, RequestTooLarge, UnsupportedMedia
+from tailscope_collector.errors import MalformedRequestError, RequestTooLargeError, UnsupportedMediaError
 
 Format = Literal["protobuf", "json"]
 
@@ -19,17 +19,18 @@ _CODINGS: Final = ("gzip", "deflate", "zstd")
 
 
 def format_of(content_type: str | None) -> Format:
-    """Return what the body is; parameters and case do not count. Raises UnsupportedMedia."""
+    """Return what the body is; parameters and case do not count. Raises UnsupportedMediaError."""
     name = (content_type or "").partition(";")[0].strip().lower()
     if name not in _FORMATS:
-        raise UnsupportedMedia(
-            f"Content-Type {content_type or '(none)'} is not spoken here; send application/x-protobuf or application/json."
+        raise UnsupportedMediaError(
+            f"Content-Type {content_type or '(none)'} is not spoken here; "
+            "send application/x-protobuf or application/json."
         )
     return _FORMATS[name]
 
 
 def decompress(body: bytes, coding: str | None, *, limit: int) -> bytes:
-    """Undo a content coding; raises UnsupportedMedia, MalformedRequest or RequestTooLarge (limit in bytes)."""
+    """Undo a content coding, up to `limit` bytes; raises the RequestError that says what is wrong."""
     name = (coding or "identity").strip().lower()
     if name == "identity":
         plain = body
@@ -37,14 +38,18 @@ def decompress(body: bytes, coding: str | None, *, limit: int) -> bytes:
         plain = _inflate(body, name, zlib.MAX_WBITS | 16, limit)
     elif name == "deflate":
         # zlib-wrapped by the standard, raw by the habit of some senders. A zlib header is a multiple of 31.
-        wrapped = len(body) > 1 and body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0  # noqa: PLR2004
+        wrapped = len(body) > 1 and body[0] & 0x0F == 8 and int.from_bytes(body[:2], "big") % 31 == 0
         plain = _inflate(body, name, zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS, limit)
     elif name == "zstd":
         plain = _unzstd(body, limit)
     else:
-        raise UnsupportedMedia(f"Content-Encoding {coding} is not spoken here; send {', '.join(_CODINGS)} or none.")
+        raise UnsupportedMediaError(
+            f"Content-Encoding {coding} is not spoken here; send {', '.join(_CODINGS)} or none."
+        )
     if len(plain) > limit:
-        raise RequestTooLarge(f"The request has over {limit} bytes after decompression; send smaller batches.")
+        raise RequestTooLargeError(
+            f"The request has over {limit} bytes after decompression; send smaller batches."
+        )
     return plain
 
 
@@ -60,11 +65,11 @@ def _inflate(body: bytes, name: str, window: int, limit: int) -> bytes:
             if size > limit:
                 break
             if not stream.eof:
-                raise MalformedRequest(f"The body says Content-Encoding: {name} and ends early.")
+                raise MalformedRequestError(f"The body says Content-Encoding: {name} and ends early.")
             # Several gzip members, one after the other, are one body.
             rest = stream.unused_data if name == "gzip" else b""
     except zlib.error as error:
-        raise MalformedRequest(f"The body says Content-Encoding: {name} and is not: {error}.") from error
+        raise MalformedRequestError(f"The body says Content-Encoding: {name} and is not: {error}.") from error
     return b"".join(parts)
 
 
@@ -73,5 +78,5 @@ def _unzstd(body: bytes, limit: int) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(body), "zstd") as stream:
             plain: Any = stream.read(limit + 1)
     except (OSError, pa.ArrowException) as error:
-        raise MalformedRequest(f"The body says Content-Encoding: zstd and is not: {error}.") from error
+        raise MalformedRequestError(f"The body says Content-Encoding: zstd and is not: {error}.") from error
     return bytes(plain)

@@ -1,15 +1,13 @@
 """A running collector: store, intake, receivers and API, put together.
 
-Owns the order of start and stop: ports open when the store is ready; at the end receipt stops first, then what was
-accepted is committed and answered, then the store is checkpointed and closed.
+Owns the order of start and stop: ports open when the store is ready; at the end receipt stops first, then
+what was accepted is committed and answered, then the store is checkpointed and closed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
 
 from starlette.routing import Route
 
@@ -27,8 +25,13 @@ from tailscope_collector._queries import Queries
 from tailscope_collector._questions import Questions
 from tailscope_collector._settings import Settings
 from tailscope_collector._settle import Settler
-from tailscope_collector._span_table import SpanReader, stage_of_span
+from tailscope_collector._span_table import SpanReader
+from tailscope_collector._stages import stage_of_span
 from tailscope_collector._store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
 
 GRACE_S: Final = 10.0
 """How long calls in progress may take to be answered when the collector stops."""
@@ -53,7 +56,9 @@ class Collector:
         try:
             reader = SpanReader(Origins(self.store.next_origin_id()), stage_of_span)
             self.intake = Intake(load_decoder(), reader, Committer(self.store), self.counters, settings)
-            self.queries = Queries(self.store, settings, self.counters, Settler(self.store, self.counters).settle)
+            self.queries = Queries(
+                self.store, settings, self.counters, Settler(self.store, self.counters).settle
+            )
             self.questions = Questions(self.store, self.queries)
             self._grpc = GrpcReceiver(
                 self.intake, host=host, port=grpc_port, max_request_bytes=settings.max_request_bytes
@@ -93,7 +98,7 @@ class Collector:
         self.store.checkpoint()
         self.store.close()
 
-    def __enter__(self) -> Collector:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -1,27 +1,32 @@
 """One batch of decoded spans to one DuckDB transaction.
 
-Owns the order: duplicates out, origins and spans in, commit. Belongs to the thread that writes; nothing else appends
-to `span_rows`. Never answers a sender.
+Owns the order: duplicates out, origins and spans in, commit. Belongs to the thread that writes; nothing else
+appends to `span_rows`. Never answers a sender.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from tailscope_collector import _sql
+from tailscope_collector import _arrow, _sql
+from tailscope_collector._arrow import bytes_of
 from tailscope_collector._fingerprints import FingerprintCache, fingerprints, repeats_within
-from tailscope_collector._hex import bytes_of
 from tailscope_collector._origins import SCHEMA as ORIGINS_SCHEMA
-from tailscope_collector._span_table import SpanBatch
-from tailscope_collector._store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailscope_collector._arrow import Positions, Prints
+    from tailscope_collector._span_table import SpanBatch
+    from tailscope_collector._store import Store
 
 PRIME_ROWS: Final = 2_000_000
-"""How many of the last stored spans a start reads back, so that a retry across a restart is seen (about 0.5 s)."""
+"""How many of the last stored spans a start reads back, so that a retry across a restart is seen (about 0.5
+s)."""
 
 _IDENTITY: Final = ("trace_id", "span_id", "kind", "start_unix_nano")
 
@@ -60,7 +65,7 @@ class Committer:
             if len(duplicates):
                 keep = np.ones(table.num_rows, dtype=np.bool_)
                 keep[duplicates] = False
-                table = table.filter(pa.array(keep))
+                table = _arrow.keep(table, keep)
             if self._origins.num_rows:
                 self._insert("origin_batch", self._origins, "insert_origins")
             if table.num_rows:
@@ -84,13 +89,14 @@ class Committer:
         finally:
             self._cursor.unregister(name)
 
-    def _duplicates(self, table: pa.Table, prints: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, Any]:
+    def _duplicates(self, table: pa.Table, prints: Prints) -> Positions:
         """Return the rows that are stored already or stand twice in the batch."""
         repeated = repeats_within(prints)
-        suspects = np.setdiff1d(self._cache.suspects(prints), repeated)
+        suspects: Positions = np.setdiff1d(self._cache.suspects(prints), repeated)
         if not len(suspects):
             return repeated
-        asked = table.select(list(_IDENTITY)).take(pa.array(suspects)).append_column("row_number", pa.array(suspects))
+        asked = _arrow.take(table.select(list(_IDENTITY)), suspects)
+        asked = asked.append_column("row_number", _arrow.array(suspects))
         starts = asked.column("start_unix_nano").to_numpy()
         self._cursor.register("suspects", asked)
         try:
@@ -103,7 +109,9 @@ class Committer:
 
     def _prime(self) -> None:
         """Remember the spans that were stored last by an earlier process."""
-        reader = self._cursor.sql(_sql.query("recent_ids"), params={"rows": PRIME_ROWS}).to_arrow_reader(131_072)
+        reader = self._cursor.sql(_sql.query("recent_ids"), params={"rows": PRIME_ROWS}).to_arrow_reader(
+            131_072
+        )
         for batch in reader:
             if batch.num_rows:
                 self._cache.remember(

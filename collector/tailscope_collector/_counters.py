@@ -6,8 +6,10 @@ Owns the names of `/metrics`. Counters only go up; gauges are asked when the pag
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 COUNTERS: Final = {
     "requests_total": "Export requests received.",
@@ -67,5 +69,9 @@ class Counters:
                     label = f'{{reason="{reason}"}}' if reason else ""
                     lines.append(f"{PREFIX}{name}{label} {value:.9g}")
         for name, (sentence, read) in self._gauges.items():
-            lines += [f"# HELP {PREFIX}{name} {sentence}", f"# TYPE {PREFIX}{name} gauge", f"{PREFIX}{name} {read():.9g}"]
+            lines += [
+                f"# HELP {PREFIX}{name} {sentence}",
+                f"# TYPE {PREFIX}{name} gauge",
+                f"{PREFIX}{name} {read():.9g}",
+            ]
         return "\n".join(lines) + "\n"

@@ -1,22 +1,26 @@
 """Protobuf bytes of export requests to one Arrow batch: a row per request, nested as on the wire.
 
-Owns the choice between two decoders that give the same batch: `ptars` (Rust; 0.6-0.7 M spans/s) and the official
-protobuf runtime (about 50 times slower, for where ptars cannot be installed). Never looks into the columns.
+Owns the choice between two decoders that give the same batch: `ptars` (Rust; 0.6-0.7 M spans/s) and the
+official protobuf runtime (about 50 times slower, for where ptars cannot be installed). Never looks into the
+columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from tailscope_collector._arrow import array
 from tailscope_collector._wire import export_request_descriptor
-from tailscope_collector.errors import MalformedRequest
+from tailscope_collector.errors import MalformedRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DecoderName = Literal["ptars", "protobuf"]
 DECODERS: Final[tuple[DecoderName, ...]] = ("ptars", "protobuf")
@@ -26,7 +30,7 @@ class Decoder(Protocol):
     """Turns the bodies of export requests into one record batch, a row per body, in order."""
 
     def __call__(self, bodies: Sequence[bytes], /) -> pa.RecordBatch:
-        """Decode all or raise MalformedRequest (which does not say whose body it was)."""
+        """Decode all or raise MalformedRequestError (which does not say whose body it was)."""
         ...
 
 
@@ -44,16 +48,17 @@ def load_decoder(name: DecoderName | None = None) -> Decoder:
 
 @cache
 def _ptars_decoder() -> Decoder:
-    from ptars import HandlerPool
+    import ptars
 
+    pool: Any = ptars.HandlerPool  # it has no types
     descriptor = export_request_descriptor()
-    handler: Any = HandlerPool([descriptor.file]).get_for_message(descriptor)
+    handler = pool([descriptor.file]).get_for_message(descriptor)
 
     def decode(bodies: Sequence[bytes], /) -> pa.RecordBatch:
         try:
             batch: pa.RecordBatch = handler.list_to_record_batch(list(bodies))
         except ValueError as error:
-            raise MalformedRequest(f"not an OTLP trace export request: {error}") from error
+            raise MalformedRequestError(f"not an OTLP trace export request: {error}") from error
         return batch
 
     return decode
@@ -66,11 +71,11 @@ def decode_with_protobuf(bodies: Sequence[bytes], /) -> pa.RecordBatch:
     try:
         rows = [_struct(parse(body)) for body in bodies]
     except DecodeError as error:
-        raise MalformedRequest(f"not an OTLP trace export request: {error}") from error
-    return pa.RecordBatch.from_struct_array(pa.array(rows, type=pa.struct(list(_arrow_fields(descriptor)))))
+        raise MalformedRequestError(f"not an OTLP trace export request: {error}") from error
+    return pa.RecordBatch.from_struct_array(array(rows, pa.struct(_arrow_fields(descriptor))))
 
 
-_ARROW: Final = {
+_ARROW: Final[dict[int, pa.DataType]] = {
     FieldDescriptor.TYPE_STRING: pa.string(),
     FieldDescriptor.TYPE_BYTES: pa.binary(),
     FieldDescriptor.TYPE_BOOL: pa.bool_(),
@@ -87,7 +92,9 @@ def _arrow_fields(descriptor: Descriptor) -> list[pa.Field[Any]]:
     fields: list[pa.Field[Any]] = []
     for field in descriptor.fields:
         inner: pa.DataType = (
-            pa.struct(_arrow_fields(field.message_type)) if field.message_type is not None else _ARROW[field.type]
+            pa.struct(_arrow_fields(field.message_type))
+            if field.message_type is not None
+            else _ARROW[field.type]
         )
         fields.append(pa.field(field.name, pa.list_(inner) if field.is_repeated else inner))
     return fields

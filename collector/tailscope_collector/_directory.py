@@ -1,7 +1,7 @@
 """The data directory on disk: who owns it, which version wrote it, how its owner can be reached.
 
-Owns `storage.json`, `lock`, `collector.json` and the paths of the rest. Never opens a database. The lock is a flock:
-it ends with its process, however that process ends.
+Owns `storage.json`, `lock`, `collector.json` and the paths of the rest. Never opens a database. The lock is a
+flock: it ends with its process, however that process ends.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from tailscope_collector.errors import StoreError, StoreHeld, StoreMissing, StoreVersion
+from tailscope_collector.errors import StoreError, StoreHeldError, StoreMissingError, StoreVersionError
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 STORAGE_VERSION: Final = 1
 
@@ -41,10 +43,10 @@ class DataDirectory:
     def acquire(self, *, create: bool) -> DataDirectory:
         """Take the lock, laying out the directory first where `create` says so.
 
-        Raises StoreMissing, StoreHeld or StoreVersion.
+        Raises StoreMissingError, StoreHeldError or StoreVersionError.
         """
         if not (self.path / "storage.json").exists() and not create:
-            raise StoreMissing(
+            raise StoreMissingError(
                 f"No data directory at {self.path}. Start a collector on it with "
                 f"'tailscope serve --data {self.path}', or pass the path of one that exists."
             )
@@ -58,8 +60,10 @@ class DataDirectory:
         except BlockingIOError as error:
             os.close(lock)
             owner = self.owner()
-            who = f"pid {owner.pid}, {owner.url}" if owner else "a process that is starting or is no collector"
-            raise StoreHeld(
+            who = (
+                f"pid {owner.pid}, {owner.url}" if owner else "a process that is starting or is no collector"
+            )
+            raise StoreHeldError(
                 f"The data directory {self.path} is in use by {who}. Ask that one, or use another directory."
             ) from error
         self._lock = lock
@@ -77,7 +81,7 @@ class DataDirectory:
             os.close(self._lock)
             self._lock = None
 
-    def __enter__(self) -> DataDirectory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -114,15 +118,19 @@ class DataDirectory:
         file = self.path / "storage.json"
         if not file.exists():
             if self.database.exists():
-                raise StoreVersion(f"{self.path} has a database but no storage.json; it was not written by Tailscope.")
+                raise StoreVersionError(
+                    f"{self.path} has a database but no storage.json; it was not written by Tailscope."
+                )
             _write_json(file, {"storage_version": STORAGE_VERSION})
             return
         try:
             version = json.loads(file.read_text(encoding="utf-8"))["storage_version"]
         except (ValueError, KeyError, TypeError) as error:
-            raise StoreVersion(f"{file} does not name a storage version; restore it or use another directory.") from error
+            raise StoreVersionError(
+                f"{file} does not name a storage version; restore it or use another directory."
+            ) from error
         if version != STORAGE_VERSION:
-            raise StoreVersion(
+            raise StoreVersionError(
                 f"{self.path} has storage version {version}; this Tailscope reads version {STORAGE_VERSION}. "
                 "Use the release that wrote it, or another directory."
             )

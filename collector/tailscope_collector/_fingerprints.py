@@ -1,28 +1,32 @@
 """Spans that were sent twice, found without an index: a cache of fingerprints marks suspects, SQL convicts.
 
 Owns the cache: one 32-bit tag per slot, direct-mapped, 64 MiB for the last ~16 M spans. A suspect that is no
-duplicate (1 in 4 billion) costs one look-up, never a span; a duplicate of an older span than the cache remembers is
-stored twice. Two spans are the same when trace id, span id, kind and start are: a client and a server span that share
-an id (Zipkin's habit) are two.
+duplicate (1 in 4 billion) costs one look-up, never a span; a duplicate of an older span than the cache
+remembers is stored twice. Two spans are the same when trace id, span id, kind and start are: a client and a
+server span that share an id (Zipkin's habit) are two.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tailscope_collector._arrow import Bytes, Int64s, Positions, Prints
 
 SLOTS: Final = 1 << 24
 _MIX: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 
 
 def fingerprints(
-    trace_ids: npt.NDArray[np.uint8],
-    span_ids: npt.NDArray[np.uint8],
+    trace_ids: Bytes,
+    span_ids: Bytes,
     kinds: npt.NDArray[np.int8],
-    starts: npt.NDArray[np.int64],
-) -> npt.NDArray[np.uint64]:
+    starts: Int64s,
+) -> Prints:
     """Return 64 bits per span; ids come as 16 and 8 bytes a span, end to end."""
     halves = np.ascontiguousarray(trace_ids).view("<u8").reshape(-1, 2)
     mixed = halves[:, 0] * np.uint64(_MIX[0]) ^ _spread(halves[:, 1] * np.uint64(_MIX[1]))
@@ -31,7 +35,7 @@ def fingerprints(
     return _spread(_spread(mixed) * np.uint64(_MIX[0]))
 
 
-def _spread(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+def _spread(values: Prints) -> Prints:
     return values ^ (values >> np.uint64(29))
 
 
@@ -45,25 +49,25 @@ class FingerprintCache:
         # Tag 0 means an empty slot; a fingerprint's own tag 0 is stored as 1.
         self._tags = np.zeros(slots, dtype=np.uint32)
 
-    def suspects(self, prints: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    def suspects(self, prints: Prints) -> Positions:
         """Return the rows whose fingerprint may have been seen, and remember all."""
         slots, tags = self._place(prints)
         seen = self._tags[slots] == tags
         self._tags[slots] = tags
         return np.flatnonzero(seen)
 
-    def remember(self, prints: npt.NDArray[np.uint64]) -> None:
+    def remember(self, prints: Prints) -> None:
         """Remember fingerprints of spans that are stored."""
         slots, tags = self._place(prints)
         self._tags[slots] = tags
 
-    def _place(self, prints: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint32]]:
+    def _place(self, prints: Prints) -> tuple[Positions, npt.NDArray[np.uint32]]:
         slots = (prints & self._mask).astype(np.intp)
         tags = (prints >> np.uint64(32)).astype(np.uint32)
         return slots, np.maximum(tags, np.uint32(1))
 
 
-def repeats_within(prints: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+def repeats_within(prints: Prints) -> Positions:
     """Return the rows whose fingerprint stands earlier in the same batch."""
     order = np.argsort(prints, kind="stable")
     ordered = prints[order]

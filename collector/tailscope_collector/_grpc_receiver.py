@@ -13,11 +13,12 @@ import grpc
 
 from tailscope_collector._answers import failure, rpc_code, success
 from tailscope_collector._intake import Intake, Outcome
-from tailscope_collector.errors import Overloaded, RequestError, ListenError
+from tailscope_collector.errors import ListenError, OverloadedError, RequestError
 
 EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 CALLS: Final = 128
-"""Calls that wait for their commit at a time; more wait in their connections, before their bodies are read."""
+"""Calls that wait for their commit at a time; more wait in their connections, before their bodies are
+read."""
 
 _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -28,7 +29,11 @@ class _Handler(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         # None is answered with UNIMPLEMENTED, which is what a wrong method deserves.
-        return grpc.unary_unary_rpc_method_handler(self._export) if handler_call_details.method == EXPORT else None
+        return (
+            grpc.unary_unary_rpc_method_handler(self._export)
+            if handler_call_details.method == EXPORT
+            else None
+        )
 
     def _export(self, body: bytes, context: grpc.ServicerContext) -> bytes:
         answered = Event()
@@ -55,7 +60,7 @@ class GrpcReceiver:
     def __init__(self, intake: Intake, *, host: str, port: int, max_request_bytes: int) -> None:
         self._server = grpc.server(
             ThreadPoolExecutor(CALLS, thread_name_prefix="tailscope-grpc"),
-            handlers=(_Handler(intake),),
+            handlers=[_Handler(intake)],
             options=(
                 ("grpc.max_receive_message_length", max_request_bytes),
                 # Two collectors on one port would each get half of the spans, in silence.
@@ -80,6 +85,6 @@ class GrpcReceiver:
 
 def _abort(context: grpc.ServicerContext, error: RequestError) -> None:
     code = _STATUS[rpc_code(error)]
-    if isinstance(error, Overloaded):
+    if isinstance(error, OverloadedError):
         context.set_trailing_metadata((("grpc-status-details-bin", failure(error, "protobuf")),))
     context.abort(code, str(error))

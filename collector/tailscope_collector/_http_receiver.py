@@ -6,17 +6,26 @@ Owns the reading of a bounded body and the answer in the sender's own format.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import Response
 
 from tailscope_collector._answers import CONTENT_TYPES, failure, http_status, success
 from tailscope_collector._bodies import Format, decompress, format_of
-from tailscope_collector._intake import Intake, Outcome
 from tailscope_collector._otlp_json import read_json
-from tailscope_collector.errors import MalformedRequest, Overloaded, RequestError, RequestTooLarge, StoreUnavailable
+from tailscope_collector.errors import (
+    MalformedRequestError,
+    OverloadedError,
+    RequestError,
+    RequestTooLargeError,
+    StoreUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from tailscope_collector._intake import Intake, Outcome
 
 INLINE_BYTES: Final = 65_536
 """Bodies up to this size are unpacked on the event loop: handing them to a thread costs more."""
@@ -51,13 +60,13 @@ class HttpReceiver:
     async def _body(self, request: Request) -> bytes:
         declared = request.headers.get("content-length", "0")
         if declared.isdecimal() and int(declared) > self._limit:
-            raise RequestTooLarge(f"The body has {declared} bytes; at most {self._limit} are taken.")
+            raise RequestTooLargeError(f"The body has {declared} bytes; at most {self._limit} are taken.")
         parts: list[bytes] = []
         size = 0
         async for part in request.stream():
             size += len(part)
             if size > self._limit:
-                raise RequestTooLarge(f"The body has over {self._limit} bytes; send smaller batches.")
+                raise RequestTooLargeError(f"The body has over {self._limit} bytes; send smaller batches.")
             parts.append(part)
         return b"".join(parts)
 
@@ -85,15 +94,15 @@ def _unpack(body: bytes, coding: str | None, form: Format, limit: int) -> tuple[
     if form == "protobuf":
         return plain, ""
     if not plain.strip():
-        raise MalformedRequest("The body is empty; the empty request is {} in JSON.")
+        raise MalformedRequestError("The body is empty; the empty request is {} in JSON.")
     request = read_json(plain)
     return request.body, request.warning
 
 
 def _refusal(error: RequestError, form: Format) -> Response:
     headers: dict[str, str] = {}
-    if isinstance(error, Overloaded):
+    if isinstance(error, OverloadedError):
         headers["Retry-After"] = str(max(1, round(error.retry_after_s)))
-    elif isinstance(error, StoreUnavailable):
+    elif isinstance(error, StoreUnavailableError):
         headers["Retry-After"] = "1"
     return Response(failure(error, form), http_status(error), headers, media_type=CONTENT_TYPES[form])

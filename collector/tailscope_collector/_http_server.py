@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute
 
 from tailscope_collector.errors import ListenError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.routing import BaseRoute
 
 START_DEADLINE_S: Final = 20.0
 
@@ -41,11 +44,16 @@ class HttpServer:
         except OSError as error:
             self._socket.close()
             raise ListenError(
-                f"Cannot listen on {host}:{port} for HTTP: {error.strerror}; pass another --http-port (0 for a free one)."
+                f"Cannot listen on {host}:{port} for HTTP: {error.strerror}; "
+                "pass another --http-port (0 for a free one)."
             ) from error
         self.port = int(self._socket.getsockname()[1])
         config = uvicorn.Config(
-            Starlette(routes=list(routes)), log_config=None, access_log=False, server_header=False, lifespan="off"
+            Starlette(routes=list(routes)),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
         )
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._run, name="tailscope-http", daemon=True)

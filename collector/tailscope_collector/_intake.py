@@ -1,7 +1,7 @@
 """The way of an export request from bytes to an answer: bounded queue, decoder thread, writer thread.
 
-Owns the two threads, the bound in bytes and the rule that an answer means durable: `done` is called after the commit.
-Decoding the next requests and committing the last ones overlap. Never speaks a protocol.
+Owns the two threads, the bound in bytes and the rule that an answer means durable: `done` is called after the
+commit. Decoding the next requests and committing the last ones overlap. Never speaks a protocol.
 """
 
 from __future__ import annotations
@@ -10,24 +10,33 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import pyarrow as pa
 
-from tailscope_collector._commit import Committer
-from tailscope_collector._counters import Counters
-from tailscope_collector._decoders import Decoder
-from tailscope_collector._settings import Settings
-from tailscope_collector._span_table import MalformedRequests, SpanBatch, SpanReader
-from tailscope_collector.errors import MalformedRequest, Overloaded, RequestError, StoreUnavailable
+from tailscope_collector._origins import Origins
+from tailscope_collector._span_table import MalformedRequestsError, SpanBatch, SpanReader
+from tailscope_collector.errors import (
+    MalformedRequestError,
+    OverloadedError,
+    RequestError,
+    StoreUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tailscope_collector._commit import Committer
+    from tailscope_collector._counters import Counters
+    from tailscope_collector._decoders import Decoder
+    from tailscope_collector._settings import Settings
 
 log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 1_280_000
-"""Bytes decoded at a time: about 8 k spans. The decoder holds the interpreter's lock for all of a chunk (12 ms)."""
+"""Bytes decoded at a time: about 8 k spans, for which the decoder holds the interpreter's lock 12 ms."""
 
 COMMIT_ROWS: Final = 65_536
 """Spans after which a commit waits for no more."""
@@ -89,16 +98,18 @@ class Intake:
     def submit(self, body: bytes, done: Callable[[Outcome], None]) -> None:
         """Queue one request; `done` is called once, from another thread, after the commit.
 
-        Raises Overloaded when the queue is full, StoreUnavailable when the collector is stopping.
+        Raises OverloadedError when the queue is full, StoreUnavailableError when the collector is stopping.
         """
         self.counters.add("requests_total")
         self.counters.add("request_bytes_total", len(body))
         with self._change:
             if self._closing:
-                raise StoreUnavailable("The collector is stopping; send the request again, to whoever comes after.")
+                raise StoreUnavailableError(
+                    "The collector is stopping; send the request again, to whoever comes after."
+                )
             if self._held_bytes and self._held_bytes + len(body) > self.settings.queue_bytes:
                 self.counters.add("requests_refused_total", reason="overloaded")
-                raise Overloaded(
+                raise OverloadedError(
                     f"The queue holds {self._held_bytes} of {self.settings.queue_bytes} bytes; "
                     "send the request again in a second, or raise --queue-mb.",
                     retry_after_s=1.0,
@@ -144,11 +155,11 @@ class Intake:
         while True:
             try:
                 batch = self.reader.read(self.decode([export.body for export in exports]))
-            except MalformedRequest:
+            except MalformedRequestError:
                 exports = self._refuse(exports, self._undecodable(exports))
-            except MalformedRequests as bad:
+            except MalformedRequestsError as bad:
                 exports = self._refuse(exports, bad.reasons)
-            except Exception as error:  # noqa: BLE001 - hostile input must not end the thread that all senders wait for
+            except Exception as error:  # noqa: BLE001 - hostile input must not end this thread
                 exports = self._refuse(exports, self._unreadable(exports, error))
             else:
                 self.counters.add("spans_received_total", sum(batch.accepted) + _refused(batch))
@@ -159,17 +170,19 @@ class Intake:
         for index, export in enumerate(exports):
             try:
                 self.decode([export.body])
-            except MalformedRequest as error:
+            except MalformedRequestError as error:
                 reasons[index] = str(error)
-        return reasons
+        return reasons or dict.fromkeys(range(len(exports)), "cannot be decoded together with others")
 
     def _unreadable(self, exports: Sequence[_Export], error: Exception) -> dict[int, str]:
         """Find whose request broke the reader; if each passes alone, it is all of them together."""
         log.error("a chunk of %d requests could not be read", len(exports), exc_info=error)
         reasons: dict[int, str] = {}
+        # A reader of its own: what it numbers is thrown away.
+        probe = SpanReader(Origins(), self.reader.stage_of)
         for index, export in enumerate(exports):
             try:
-                self.reader.read(self.decode([export.body]))
+                probe.read(self.decode([export.body]))
             except Exception as alone:  # noqa: BLE001 - as above
                 reasons[index] = f"cannot be read: {alone}"
         return reasons or dict.fromkeys(range(len(exports)), f"cannot be read: {error}")
@@ -177,7 +190,7 @@ class Intake:
     def _refuse(self, exports: list[_Export], reasons: dict[int, str]) -> list[_Export]:
         for index, reason in reasons.items():
             self.counters.add("requests_refused_total", reason="malformed")
-            self._answer(exports[index], Outcome(error=MalformedRequest(reason)))
+            self._answer(exports[index], Outcome(error=MalformedRequestError(reason)))
         return [export for index, export in enumerate(exports) if index not in reasons]
 
     def _run_writer(self) -> None:
@@ -185,7 +198,7 @@ class Intake:
             self._commit(batches)
 
     def _collect(self) -> list[_Decoded]:
-        """Wait for decoded requests and return a group to commit together; nothing means that no more will come."""
+        """Wait for decoded requests and return a group to commit; nothing means that none will come."""
         with self._change:
             self._change.wait_for(lambda: self._decoded or self._decoder_done)
             if not self._decoded:
@@ -209,14 +222,16 @@ class Intake:
             duplicates = self.committer.commit([decoded.batch for decoded in group])
         except (duckdb.Error, pa.ArrowException) as error:
             self.counters.add("commits_failed_total")
-            failure = Outcome(error=StoreUnavailable(f"Not committed, send the request again: {error}"))
+            failure = Outcome(error=StoreUnavailableError(f"Not committed, send the request again: {error}"))
             for export in (export for decoded in group for export in decoded.exports):
                 self._answer(export, failure)
             return
         self.counters.add("commit_seconds_total", time.perf_counter() - started)
         self.counters.add("commits_total")
         self.counters.add("spans_duplicate_total", duplicates)
-        self.counters.add("spans_stored_total", sum(sum(decoded.batch.accepted) for decoded in group) - duplicates)
+        self.counters.add(
+            "spans_stored_total", sum(sum(decoded.batch.accepted) for decoded in group) - duplicates
+        )
         for decoded in group:
             for export, reasons in zip(decoded.exports, decoded.batch.refused, strict=True):
                 self._answer(export, self._stored(reasons))

@@ -1,16 +1,19 @@
 """Rows of an answer as JSON that every parser reads.
 
-Owns the spelling: time stamps in ISO 8601, maps as objects, bytes as hex, not-a-number and infinities as null.
+Owns the spelling: time stamps in ISO 8601, maps as objects, bytes as hex, not-a-number and infinities as
+null.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 def json_rows(table: pa.Table) -> list[list[Any]]:
@@ -19,7 +22,9 @@ def json_rows(table: pa.Table) -> list[list[Any]]:
     for column in table.columns:
         spell = _speller(column.type)
         values: list[Any] = column.to_pylist()
-        columns.append(values if spell is None else [None if value is None else spell(value) for value in values])
+        columns.append(
+            values if spell is None else [None if value is None else spell(value) for value in values]
+        )
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -30,13 +35,14 @@ def _speller(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if pa.types.is_floating(kind):
         return lambda value: value if math.isfinite(value) else None
     if pa.types.is_map(kind):
-        item = _optional(_speller(kind.item_type))  # type: ignore[attr-defined]
+        item = _optional(_speller(kind.item_type))
         return lambda value: {str(key): item(inner) for key, inner in value}
     if pa.types.is_struct(kind):
-        inner = {field.name: _optional(_speller(field.type)) for field in kind.fields}  # type: ignore[attr-defined]
+        fields: Iterable[pa.Field[Any]] = kind.fields
+        inner = {field.name: _optional(_speller(field.type)) for field in fields}
         return lambda value: {name: spell(value[name]) for name, spell in inner.items()}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        element = _optional(_speller(kind.value_type))  # type: ignore[attr-defined]
+        element = _optional(_speller(kind.value_type))
         return lambda value: [element(item) for item in value]
     return _scalar
 

@@ -5,12 +5,9 @@ Owns the choice: a directory that a collector holds is asked over HTTP, one that
 
 from __future__ import annotations
 
-import os
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tailscope_analyzer import Report, Selection, Source, SqlResult, Traces, connect
-
 from tailscope_collector._counters import Counters
 from tailscope_collector._directory import DataDirectory
 from tailscope_collector._queries import Queries
@@ -18,7 +15,11 @@ from tailscope_collector._questions import Questions
 from tailscope_collector._settings import Settings
 from tailscope_collector._settle import Settler
 from tailscope_collector._store import Store, open_store
-from tailscope_collector.errors import StoreHeld
+from tailscope_collector.errors import StoreHeldError
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
 
 
 class LocalSource:
@@ -51,7 +52,7 @@ class LocalSource:
         """Close the store; safe to call twice."""
         self.store.close()
 
-    def __enter__(self) -> LocalSource:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -63,13 +64,13 @@ class LocalSource:
 def open_data(data: str | os.PathLike[str], *, create: bool = False) -> Source:
     """Return the source of a data directory: its collector if one runs, else the store itself.
 
-    Raises StoreMissing (unless `create`), StoreHeld where the holder cannot be asked, StoreVersion.
+    Raises StoreError: missing (unless `create`), of another version, or held by one that cannot be asked.
     """
     directory = DataDirectory(data)
     settings = Settings(query_timeout_s=300)
     try:
         return LocalSource(open_store(directory, settings, create=create), settings)
-    except StoreHeld:
+    except StoreHeldError:
         owner = directory.owner()
         if owner is None:
             raise

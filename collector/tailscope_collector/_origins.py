@@ -1,7 +1,8 @@
 """Where spans come from: resource and scope, stored once per distinct pair and joined by the views.
 
-Owns the numbering of origins and their spelling. Spans carry `origin_id` alone: five columns of text less per span.
-An origin may be stored twice (after a restart, or when the memo was emptied); ids never mean two things.
+Owns the numbering of origins and their spelling. Spans carry `origin_id` alone: five columns of text less per
+span. An origin may be stored twice (after a restart, or when the memo was emptied); ids never mean two
+things.
 """
 
 from __future__ import annotations
@@ -15,28 +16,27 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from tailscope.conventions import UNKNOWN_SERVICE
-from tailscope_collector._attributes import spell_list
+from tailscope_collector._values import spell_list
 
 MEMO_LIMIT: Final = 65_536
 """Distinct origins remembered; a sender that invents one per request costs rows, not memory."""
 
-_MAP: Final = pa.map_(pa.string(), pa.string())
-SCHEMA: Final = pa.schema(
-    [
-        ("origin_id", pa.int32()),
-        ("service", pa.string()),
-        ("instance", pa.string()),
-        ("host", pa.string()),
-        ("scope", pa.string()),
-        ("scope_version", pa.string()),
-        ("resource", _MAP),
-        ("resource_types", pa.string()),
-        ("resource_schema_url", pa.string()),
-        ("scope_attributes", _MAP),
-        ("scope_types", pa.string()),
-        ("scope_schema_url", pa.string()),
-    ]
-)
+_MAP: Final[pa.DataType] = pa.map_(pa.string(), pa.string())
+_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
+    ("origin_id", pa.int32()),
+    ("service", pa.string()),
+    ("instance", pa.string()),
+    ("host", pa.string()),
+    ("scope", pa.string()),
+    ("scope_version", pa.string()),
+    ("resource", _MAP),
+    ("resource_types", pa.string()),
+    ("resource_schema_url", pa.string()),
+    ("scope_attributes", _MAP),
+    ("scope_types", pa.string()),
+    ("scope_schema_url", pa.string()),
+]
+SCHEMA: Final = pa.schema(_COLUMNS)
 
 # First key that is there wins. Both generations of the semantic conventions.
 _INSTANCE: Final = ("service.instance.id", "k8s.pod.name", "container.id")
@@ -89,8 +89,8 @@ def _spell(resource: bytes, resource_schema_url: str, scope: bytes, scope_schema
         of_scope = InstrumentationScope.FromString(scope)
     except DecodeError as error:
         raise ValueError(f"a resource or scope is not OTLP: {error}") from error
-    texts, types = spell_list(list(of_resource.attributes))
-    scope_texts, scope_types = spell_list(list(of_scope.attributes))
+    texts, types = spell_list(of_resource.attributes)
+    scope_texts, scope_types = spell_list(of_scope.attributes)
     return {
         "service": texts.get("service.name") or UNKNOWN_SERVICE,
         "instance": _first(texts, _INSTANCE),

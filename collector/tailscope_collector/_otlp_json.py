@@ -1,8 +1,8 @@
 """OTLP/JSON to the same export request in protobuf.
 
-Owns the rules in which OTLP's JSON differs from protobuf's: ids are hex of either case and never base64, enums are
-numbers (names are taken too), 64-bit integers are strings or numbers, unknown keys and nulls are passed over. What has
-the wrong type is refused with its path. Never sees HTTP.
+Owns the rules in which OTLP's JSON differs from protobuf's: ids are hex of either case and never base64,
+enums are numbers (names are taken too), 64-bit integers are strings or numbers, unknown keys and nulls are
+passed over. What has the wrong type is refused with its path. Never sees HTTP.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tailscope_collector.errors import MalformedRequest
+from tailscope_collector.errors import MalformedRequestError
 
 MAX_DEPTH: Final = 64
 """Levels of nesting of one value; protobuf's own parser stops at 100."""
@@ -27,6 +27,13 @@ MAX_DEPTH: Final = 64
 _IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id"})
 # Not 8 or 16 bytes: a span whose id is no hex is refused alone, with the other spans of bad ids.
 _NO_ID: Final = b"\xff"
+_KINDS: Final[dict[type, str]] = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    bool: "a boolean",
+    type(None): "null",
+}
 _SPECIAL_DOUBLES: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _KEYS_SHOWN: Final = 5
 
@@ -48,18 +55,18 @@ class JsonRequest:
 
 
 def read_json(body: bytes) -> JsonRequest:
-    """Read one export request; raises MalformedRequest, which names the place."""
+    """Read one export request; raises MalformedRequestError, which names the place."""
     try:
         tree = json.loads(body)
     except RecursionError as error:
-        raise MalformedRequest("The body is JSON nested too deeply.") from error
+        raise MalformedRequestError("The body is JSON nested too deeply.") from error
     except ValueError as error:
-        raise MalformedRequest(f"The body is not JSON: {error}.") from error
+        raise MalformedRequestError(f"The body is not JSON: {error}.") from error
     return from_tree(tree)
 
 
 def from_tree(tree: object) -> JsonRequest:
-    """Read one export request from parsed JSON; raises MalformedRequest."""
+    """Read one export request from parsed JSON; raises MalformedRequestError."""
     request = ExportTraceServiceRequest()
     walk = _Walk()
     _fill(request, tree, "$", MAX_DEPTH, walk)
@@ -67,17 +74,20 @@ def from_tree(tree: object) -> JsonRequest:
     warning = ""
     if not spans and walk.unknown:
         named = ", ".join(walk.unknown[:_KEYS_SHOWN])
-        warning = f"No spans were found. Unknown keys were passed over: {named}. OTLP/JSON spells resourceSpans, scopeSpans, spans."
+        warning = (
+            f"No spans were found. Unknown keys were passed over: {named}. "
+            "OTLP/JSON spells resourceSpans, scopeSpans, spans."
+        )
     return JsonRequest(request.SerializeToString(), spans, warning)
 
 
 def _fill(message: Message, value: object, path: str, depth: int, walk: _Walk) -> None:
     if not isinstance(value, dict):
-        raise MalformedRequest(f"{path} is {_kind(value)}; an object is expected.")
+        raise MalformedRequestError(f"{path} is {_kind(value)}; an object is expected.")
     if depth <= 0:
-        raise MalformedRequest(f"{path} is nested over {MAX_DEPTH} levels deep.")
+        raise MalformedRequestError(f"{path} is nested over {MAX_DEPTH} levels deep.")
     setters = _setters(message.DESCRIPTOR)
-    for key, item in value.items():
+    for key, item in cast("dict[str, Any]", value).items():  # keys of JSON objects are text
         setter = setters.get(key)
         if setter is None:
             walk.unknown.append(f"{path}.{key}") if len(walk.unknown) < _KEYS_SHOWN else None
@@ -85,7 +95,7 @@ def _fill(message: Message, value: object, path: str, depth: int, walk: _Walk) -
             try:
                 setter(message, item, path, depth, walk)
             except (TypeError, ValueError, OverflowError) as error:
-                raise MalformedRequest(f"{path}.{key} is wrong: {error}.") from error
+                raise MalformedRequestError(f"{path}.{key} is wrong: {error}.") from error
 
 
 _Setter = Callable[[Message, Any, str, int, _Walk], None]
@@ -118,8 +128,9 @@ def _setter(item: FieldDescriptor) -> _Setter:
 
 def _fill_list(target: Any, value: Any, path: str, depth: int, walk: _Walk) -> None:
     if not isinstance(value, list):
-        raise MalformedRequest(f"{path} is {_kind(value)}; a list is expected.")
-    for index, item in enumerate(value):
+        raise MalformedRequestError(f"{path} is {_kind(value)}; a list is expected.")
+    items: list[Any] = value
+    for index, item in enumerate(items):
         # A null in a list is an empty message: positions must not shift.
         _fill(target.add(), {} if item is None else item, f"{path}[{index}]", depth - 1, walk)
 
@@ -129,7 +140,9 @@ def _reader(item: FieldDescriptor) -> Callable[[Any], Any]:
         return _id
     if item.enum_type is not None:
         numbers = {name: value.number for name, value in item.enum_type.values_by_name.items()}
-        return lambda value: numbers.get(value, 0) if isinstance(value, str) and not _is_decimal(value) else _integer(value)
+        return lambda value: (
+            numbers.get(value, 0) if isinstance(value, str) and not _is_decimal(value) else _integer(value)
+        )
     return _READERS[item.type]
 
 
@@ -203,5 +216,4 @@ _READERS: Final[dict[int, Callable[[Any], Any]]] = {
 
 
 def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+    return _KINDS.get(type(value), "a number")

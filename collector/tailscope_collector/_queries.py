@@ -1,25 +1,28 @@
 """User SQL: checked, read-only, bounded in time and rows.
 
-Owns a cursor per query and the limits. Settles requests and stages first where a query reads them. Never formats an
-answer.
+Owns a cursor per query and the limits. Settles requests and stages first where a query reads them. Never
+formats an answer.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pyarrow as pa
-from tailscope_analyzer import QueryError
 
-from tailscope_collector._counters import Counters
+from tailscope_analyzer import QueryError
 from tailscope_collector._sandbox import check_query
-from tailscope_collector._settings import Settings
-from tailscope_collector._store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tailscope_collector._counters import Counters
+    from tailscope_collector._settings import Settings
+    from tailscope_collector._store import Store
 
 BATCH_ROWS: Final = 65_536
 DEFAULT_ROWS: Final = 100_000
@@ -40,7 +43,9 @@ class Answer:
 class Queries:
     """Runs queries on a store; thread-safe."""
 
-    def __init__(self, store: Store, settings: Settings, counters: Counters, settle: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, counters: Counters, settle: Callable[[], None]
+    ) -> None:
         self._store = store
         self._settings = settings
         self._counters = counters
@@ -52,7 +57,7 @@ class Queries:
         return self._run([query], self._rows(limit))[0]
 
     def run_together(self, *queries: str) -> list[Answer]:
-        """Run checked queries on one snapshot of the data, each up to the most rows allowed; raises QueryError."""
+        """Run checked queries on one snapshot, each up to the most rows allowed; raises QueryError."""
         return self._run(queries, self._settings.query_rows)
 
     def _run(self, queries: Sequence[str], limit: int) -> list[Answer]:
@@ -89,7 +94,9 @@ class Queries:
             return [_read(cursor.sql(query), limit) for query in queries]
         except duckdb.InterruptException as error:
             raise QueryError(
-                f"The query took longer than {seconds:g} s and was stopped; narrow it down.", code="timeout", status=408
+                f"The query took longer than {seconds:g} s and was stopped; narrow it down.",
+                code="timeout",
+                status=408,
             ) from error
         except duckdb.Error as error:
             raise QueryError(str(error)) from error

@@ -1,21 +1,23 @@
 """Reports, selected requests and single traces, asked of the store.
 
-Owns how a selection becomes rows: one read-only transaction, so that requests and ledger belong together. Computes
-nothing: the analyzer does.
+Owns how a selection becomes rows: one read-only transaction, so that requests and ledger belong together.
+Computes nothing: the analyzer does.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from tailscope_analyzer import NotFoundError, QueryError, Report, Selection, Traces, report, trace_detail
-
 from tailscope_collector import _sql
-from tailscope_collector._queries import Queries
 from tailscope_collector._settle import with_attribute_maps
-from tailscope_collector._store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tailscope_collector._queries import Queries
+    from tailscope_collector._store import Store
 
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -29,10 +31,12 @@ class Questions:
 
     def traces(self, selection: Selection) -> Traces:
         """Return the selected requests and their ledger; raises QueryError."""
-        # The alias lets a condition say requests.model; the table has the view's columns and what is exact beside them.
-        chosen = f"from request_rows as requests where {selection.condition()}"  # noqa: S608 - checked by the sandbox
+        # The alias lets a condition say requests.model; the table has the view's columns and what is exact
+        # beside them.
+        chosen = f"from request_rows as requests where {selection.condition()}"
         requests, ledger = self._queries.run_together(
-            f"select * {chosen}", f"select * from ledger_rows where trace_id in (select trace_id {chosen})"
+            f"select * {chosen}",
+            f"select * from ledger_rows where trace_id in (select trace_id {chosen})",  # noqa: S608 - as above
         )
         for answer in (requests, ledger):
             if answer.truncated:
@@ -63,7 +67,9 @@ def _with_extras(detail: dict[str, Any], spans: pa.Table) -> dict[str, Any]:
     """Add what the analyzer has no use for: the resource and the text of a status."""
     extras: dict[tuple[Any, ...], dict[str, Any]] = {}
     names = ["span_id", "kind", "start_unix_nano", "status_message", "resource"]
-    for span_id, kind, start, message, resource in zip(*(spans.column(name).to_pylist() for name in names), strict=True):
+    for span_id, kind, start, message, resource in zip(
+        *(spans.column(name).to_pylist() for name in names), strict=True
+    ):
         extras[span_id, kind, start] = {"status_message": message or "", "resource": dict(resource or ())}
     for span in detail["spans"]:
         span.update(extras[span["span_id"], span["kind"], span["start_unix_nano"]])

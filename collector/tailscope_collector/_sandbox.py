@@ -1,19 +1,22 @@
-"""Which statements a user may run: one SELECT, or the EXPLAIN of one, that calls no table function of its own choice.
+"""Which statements a user may run: one SELECT, or EXPLAIN of one, that calls only harmless table functions.
 
-Owns the allow-list. It is the first of three walls: a query also runs in a read-only transaction (DuckDB 2 lets a
-SELECT hold an INSERT in a `with`), in a process whose file and network access is switched off and locked.
+Owns the allow-list. It is the first of three walls: a query also runs in a read-only transaction (DuckDB 2
+lets a SELECT hold an INSERT in a `with`), in a process whose file and network access is switched off and
+locked.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import duckdb
+
 from tailscope_analyzer import QueryError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TABLE_FUNCTIONS: Final = frozenset(
     {
@@ -82,15 +85,17 @@ def _tree(cursor: duckdb.DuckDBPyConnection, query: str) -> Any:
 
 
 def _calls(root: Any) -> Iterator[tuple[str, str]]:
-    """Name every function of a syntax tree with the kind of node it stands in; iterative, so depth is no matter."""
-    waiting = [root]
+    """Name every function of a syntax tree, with the kind of its node; depth is no matter."""
+    waiting: list[Any] = [root]
     while waiting:
         node = waiting.pop()
         if isinstance(node, list):
-            waiting.extend(node)
+            items: list[Any] = node
+            waiting.extend(items)
         elif isinstance(node, dict):
-            if node.get("type") == "TABLE_FUNCTION":
-                yield "TABLE_FUNCTION", str(node["function"].get("function_name", "")).lower()
-            elif node.get("class") == "FUNCTION":
-                yield "FUNCTION", str(node.get("function_name", "")).lower()
-            waiting.extend(node.values())
+            fields = cast("dict[str, Any]", node)  # keys of JSON objects are text
+            if fields.get("type") == "TABLE_FUNCTION":
+                yield "TABLE_FUNCTION", str(fields["function"].get("function_name", "")).lower()
+            elif fields.get("class") == "FUNCTION":
+                yield "FUNCTION", str(fields.get("function_name", "")).lower()
+            waiting.extend(fields.values())

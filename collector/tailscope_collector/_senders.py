@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
-from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from tailscope_collector._commit import Committer
@@ -23,13 +22,22 @@ from tailscope_collector._decoders import load_decoder
 from tailscope_collector._directory import DataDirectory
 from tailscope_collector._intake import Intake, Outcome
 from tailscope_collector._origins import Origins
+from tailscope_collector._rpc_status import read_message
 from tailscope_collector._settings import Settings
-from tailscope_collector._span_table import SpanReader, stage_of_span
+from tailscope_collector._span_table import SpanReader
+from tailscope_collector._stages import stage_of_span
 from tailscope_collector._store import open_store
-from tailscope_collector.errors import CollectorError, MalformedRequest, Overloaded, StoreHeld, StoreUnavailable
+from tailscope_collector.errors import (
+    CollectorError,
+    MalformedRequestError,
+    OverloadedError,
+    StoreHeldError,
+    StoreUnavailableError,
+)
 
 CALLS: Final = 8
-"""Requests in flight to a collector: it commits every 50 ms, so one at a time would be 20 requests a second."""
+"""Requests in flight to a collector: it commits every 50 ms, so one at a time would be 20 requests a
+second."""
 
 IN_FLIGHT: Final = 256
 """Requests in flight to a store in this process."""
@@ -79,7 +87,7 @@ class StoreSender:
             while True:
                 try:
                     self._intake.submit(body, answered)
-                except Overloaded:
+                except OverloadedError:
                     self._answered.wait(timeout=1)
                 else:
                     return
@@ -115,7 +123,7 @@ class HttpSender:
             self._slots.release()
 
     def _outcome(self, body: bytes) -> Outcome:
-        """Post until it is stored or refused for good; a busy or restarting collector is asked again for 30 s."""
+        """Post until it is stored or refused for good; a busy collector is asked again for 30 s."""
         reason = ""
         for _ in range(TRIES):
             try:
@@ -123,27 +131,25 @@ class HttpSender:
             except urllib.error.HTTPError as error:
                 reason = _message(error)
                 if error.code not in RETRYABLE:
-                    return Outcome(error=MalformedRequest(reason))
+                    return Outcome(error=MalformedRequestError(reason))
             except (OSError, DecodeError) as error:
-                return Outcome(error=StoreUnavailable(f"no collector answers at {self._url}: {error}"))
+                return Outcome(error=StoreUnavailableError(f"no collector answers at {self._url}: {error}"))
             else:
                 partial = answer.partial_success
                 return Outcome(int(partial.rejected_spans), partial.error_message)
             time.sleep(1)
-        return Outcome(error=StoreUnavailable(reason))
+        return Outcome(error=StoreUnavailableError(reason))
 
 
 def _post(url: str, body: bytes) -> bytes:
+    # open_sender has checked that the URL is http or https.
     request = urllib.request.Request(url, body, {"Content-Type": "application/x-protobuf"})  # noqa: S310
-    with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310 - the scheme was checked
+    with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310
         return bytes(response.read())
 
 
 def _message(error: urllib.error.HTTPError) -> str:
-    try:
-        return Status.FromString(error.read()).message or error.reason
-    except DecodeError:
-        return f"{error.code} {error.reason}"
+    return read_message(error.read()) or f"{error.code} {error.reason}"
 
 
 def open_sender(url: str | None, data: str) -> Sender:
@@ -155,7 +161,7 @@ def open_sender(url: str | None, data: str) -> Sender:
     directory = DataDirectory(data)
     try:
         return StoreSender(directory)
-    except StoreHeld:
+    except StoreHeldError:
         owner = directory.owner()
         if owner is None:
             raise

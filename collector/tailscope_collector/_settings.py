@@ -1,6 +1,7 @@
 """Every setting of the collector, declared once: name, default, bounds, one sentence.
 
-Owns the numbers. `tailscope serve --help` and docs/collector.md are made from this list. Reads no environment.
+Owns the numbers. `tailscope serve --help` and docs/collector.md are made from this list. Reads no
+environment.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ class Settings:
     """Bounds of a collector; all have defaults that suit 2 cores and 2 GiB."""
 
     queue_mb: int = _setting(
-        64, "Request bytes held between receipt and commit; above it senders are told to wait.", low=1, high=16_384
+        64,
+        "Request bytes held between receipt and commit; above it senders are told to wait.",
+        low=1,
+        high=16_384,
     )
     memory_mb: int = _setting(
         1024, "Memory that DuckDB may use before it spills to the data directory.", low=128, high=1_048_576
@@ -31,12 +35,8 @@ class Settings:
         5_000_000, "Most rows that one query returns, whatever limit it asks for.", low=1, high=100_000_000
     )
     max_queries: int = _setting(4, "Queries that run at the same time; more wait.", low=1, high=64)
-    max_request_mb: int = _setting(
-        64, "Largest export request after decompression.", low=1, high=1024
-    )
-    commit_ms: int = _setting(
-        50, "How long a commit waits for more spans, at most.", low=1, high=1000
-    )
+    max_request_mb: int = _setting(64, "Largest export request after decompression.", low=1, high=1024)
+    commit_ms: int = _setting(50, "How long a commit waits for more spans, at most.", low=1, high=1000)
 
     def __post_init__(self) -> None:
         for setting in fields(self):

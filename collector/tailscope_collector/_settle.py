@@ -1,25 +1,29 @@
 """Requests and their ledger, made from spans when somebody asks and kept until late spans arrive.
 
-Owns `request_rows`, `ledger_rows`, `trace_rows` and the mark of how far they go. Works in bounded windows, and in
-bounded chunks of a window: a chunk is one transaction, the last of a window carries the mark, and after a crash the
-last window is made again, to the same rows. Ingest never waits for this.
+Owns `request_rows`, `ledger_rows`, `trace_rows` and the mark of how far they go. Works in bounded windows,
+and in bounded chunks of a window: a chunk is one transaction, the last of a window carries the mark, and
+after a crash the last window is made again, to the same rows. Ingest never waits for this.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from typing import Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-from tailscope_analyzer import Traces
 
-from tailscope_collector import _sql
-from tailscope_collector._counters import Counters
-from tailscope_collector._store import Store
+from tailscope_analyzer import Traces
+from tailscope_collector import _arrow, _sql
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailscope_collector._counters import Counters
+    from tailscope_collector._store import Store
 
 WINDOW_SPANS: Final = 1_000_000
 """Spans between two marks."""
@@ -85,7 +89,7 @@ def _chunks(changed: pa.Table) -> Iterator[pa.Table]:
         return
     ends = np.cumsum(changed.column("span_count").to_numpy())
     starts = [0, *np.flatnonzero(np.diff(ends // CHUNK_SPANS)) + 1, changed.num_rows]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         yield changed.slice(int(start), int(end - start))
 
 
@@ -102,24 +106,33 @@ def _rows(cursor: duckdb.DuckDBPyConnection, chunk: pa.Table) -> tuple[pa.Table,
 
 def with_attribute_maps(spans: pa.Table) -> pa.Table:
     """Put a map in the place of the two lists of attributes; the lists' memory is used as it is."""
-    keys = spans.column("attribute_keys").chunks
-    values = spans.column("attribute_values").chunks
+    keys: list[_arrow.Column] = spans.column("attribute_keys").chunks
+    values: list[_arrow.Column] = spans.column("attribute_values").chunks
     maps = [
-        pa.MapArray.from_arrays(key.offsets, key.values, value.values)  # type: ignore[attr-defined]
-        for key, value in zip(keys, values, strict=True)
+        _arrow.maps(key.offsets, key.values, value.values) for key, value in zip(keys, values, strict=True)
     ]
     kind = pa.map_(pa.string(), pa.string())
     place = spans.column_names.index("attribute_keys")
     return spans.drop_columns(["attribute_keys", "attribute_values"]).add_column(
-        place, "attributes", pa.chunked_array(maps, type=kind)
+        place, "attributes", _arrow.chunked(maps, kind)
     )
 
 
 def _replace(
-    cursor: duckdb.DuckDBPyConnection, chunk: pa.Table, requests: pa.Table, ledger: pa.Table, *, mark: int | None
+    cursor: duckdb.DuckDBPyConnection,
+    chunk: pa.Table,
+    requests: pa.Table,
+    ledger: pa.Table,
+    *,
+    mark: int | None,
 ) -> None:
     known = chunk.filter(chunk.column("known"))
-    tables = {"request_batch": requests, "ledger_batch": ledger, "chosen_traces": chunk, "known_traces": known}
+    tables = {
+        "request_batch": requests,
+        "ledger_batch": ledger,
+        "chosen_traces": chunk,
+        "known_traces": known,
+    }
     steps = ["insert_requests", "insert_ledger", "insert_traces"]
     if known.num_rows:
         steps = ["delete_requests", "delete_ledger", "delete_traces", *steps]

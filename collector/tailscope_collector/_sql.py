@@ -1,7 +1,7 @@
 """The SQL of the collector: one object or query per file, read by name.
 
-Owns the registry and the order in which objects are made. A test walks the folder: no file without a name here, no
-name here without a file. Never runs anything.
+Owns the registry and the order in which objects are made. A test walks the folder: no file without a name
+here, no name here without a file. Never runs anything.
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-TABLES: Final = ("span_rows", "origin_rows", "trace_rows", "request_rows", "ledger_rows", "settle_marks", "metric_rows")
+TABLES: Final = (
+    "span_rows",
+    "origin_rows",
+    "trace_rows",
+    "request_rows",
+    "ledger_rows",
+    "settle_marks",
+    "metric_rows",
+)
 VIEWS: Final = ("spans", "requests", "stages", "dependencies", "metrics", "span_tree")
 MACROS: Final = ("p50", "p95", "p99", "slowest")
 QUERIES: Final = (
@@ -36,7 +44,7 @@ QUERIES: Final = (
 @cache
 def read_sql(folder: str, name: str) -> str:
     """Return the text of one file of `sql/`."""
-    return (files(__package__) / "sql" / folder / f"{name}.sql").read_text(encoding="utf-8")
+    return (files("tailscope_collector") / "sql" / folder / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def query(name: str) -> str:

@@ -1,28 +1,33 @@
 """The DuckDB database of a data directory, held by one process.
 
-Owns the connection, its sandbox and the schema. Hands out cursors, one per thread. What user SQL may not do (read or
-write files, attach, install, set) is switched off for the whole process when the store opens, then locked.
+Owns the connection, its sandbox and the schema. Hands out cursors, one per thread. What user SQL may not do
+(read or write files, attach, install, set) is switched off for the whole process when the store opens, then
+locked.
 """
 
 from __future__ import annotations
 
 import threading
-from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
 
 import duckdb
 
 from tailscope_collector import _sql
-from tailscope_collector._directory import DataDirectory
 from tailscope_collector._settings import Settings
 from tailscope_collector.errors import StoreError
 
-# A checkpoint at DuckDB's default of 16 MB stalls commits for 1.3-3.4 s and halves the rate; we do it when idle.
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tailscope_collector._directory import DataDirectory
+
+# A checkpoint at DuckDB's default of 16 MB stalls commits for 1.3-3.4 s and halves the rate; we do it when
+# idle.
 CHECKPOINT_THRESHOLD: Final = "2GB"
 
 
 class Store:
-    """An open database; a context manager that closes it. Cursors may be used from any thread, each from one."""
+    """An open database; a context manager that closes it. A cursor belongs to one thread at a time."""
 
     def __init__(self, directory: DataDirectory, settings: Settings) -> None:
         self.directory = directory
@@ -68,7 +73,7 @@ class Store:
             self._connection.close()
         self.directory.release()
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -114,7 +119,9 @@ def _open(directory: DataDirectory, settings: Settings) -> duckdb.DuckDBPyConnec
         for statement in _sql.schema():
             connection.execute(statement)
         connection.execute("commit")
-    connection.execute("set allowed_directories = [$directory]", {"directory": str(directory.segments.resolve())})
+    connection.execute(
+        "set allowed_directories = [$directory]", {"directory": str(directory.segments.resolve())}
+    )
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
     return connection

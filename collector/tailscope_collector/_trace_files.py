@@ -1,7 +1,7 @@
 """Files of traces as export requests, one after the other.
 
-Owns the recognition of formats and where in a file a thing stands. Reads OTLP (JSON, one request per line, protobuf),
-also gzipped; names the formats it knows and does not read yet. Never sends anything.
+Owns the recognition of formats and where in a file a thing stands. Reads OTLP (JSON, one request per line,
+protobuf), also gzipped; names the formats it knows and does not read yet. Never sends anything.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from tailscope_collector._decoders import Decoder
 from tailscope_collector._otlp_json import from_tree, read_json
-from tailscope_collector.errors import CollectorError, MalformedRequest
+from tailscope_collector.errors import CollectorError, MalformedRequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tailscope_collector._decoders import Decoder
 
 STDIN: Final = "-"
 _GZIP: Final = b"\x1f\x8b"
 _SHOWN: Final = 60
 
 
-class UnreadableFile(CollectorError):
+class UnreadableFileError(CollectorError):
     """A file that holds nothing we can import; the message says why."""
 
 
@@ -38,18 +41,20 @@ class Piece:
 
 
 def read_bytes(name: str) -> bytes:
-    """Return the content of a file or of stdin, gunzipped where it is gzipped; raises UnreadableFile."""
+    """Return the content of a file or of stdin, gunzipped where it is gzipped; raises UnreadableFileError."""
     try:
         raw = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
         return gzip.decompress(raw) if raw.startswith(_GZIP) else raw
     except IsADirectoryError as error:
-        raise UnreadableFile("is a directory; name its files") from error
+        raise UnreadableFileError("is a directory; name its files") from error
     except (OSError, EOFError, zlib.error) as error:
-        raise UnreadableFile(getattr(error, "strerror", None) or f"is not whole gzip: {error}") from error
+        raise UnreadableFileError(
+            getattr(error, "strerror", None) or f"is not whole gzip: {error}"
+        ) from error
 
 
 def pieces(content: bytes, decode: Decoder) -> Iterator[Piece]:
-    """Cut a file's content into export requests; raises UnreadableFile where there is none to find."""
+    """Cut a file's content into export requests; raises UnreadableFileError where there is none to find."""
     text = content.lstrip(b"\xef\xbb\xbf").strip()
     if not text:
         return
@@ -69,12 +74,12 @@ def pieces(content: bytes, decode: Decoder) -> Iterator[Piece]:
             if rest.strip() and any(map(_is_json, rest.splitlines())):
                 yield from _lines(content)
                 return
-            raise UnreadableFile(f"is not JSON: {tree}")
+            raise UnreadableFileError(f"is not JSON: {tree}")
     elif not _is_protobuf(content, decode):
         if any(_is_json(line) for line in text.splitlines()):
             yield from _lines(content)
             return
-        raise UnreadableFile(f"is neither OTLP JSON nor an OTLP protobuf request{_looks(text)}")
+        raise UnreadableFileError(f"is neither OTLP JSON nor an OTLP protobuf request{_looks(text)}")
     yield Piece("", content)
 
 
@@ -87,7 +92,7 @@ def _lines(content: bytes) -> Iterator[Piece]:
 def _line(place: str, line: bytes) -> Piece:
     try:
         request = read_json(line)
-    except MalformedRequest as error:
+    except MalformedRequestError as error:
         return Piece(place, refusal=str(error))
     return Piece(place, request.body) if not request.warning else Piece(place, refusal=request.warning)
 
@@ -95,34 +100,44 @@ def _line(place: str, line: bytes) -> Piece:
 def _whole(tree: Any) -> Piece:
     other = _other_format(tree)
     if other:
-        raise UnreadableFile(f"is {other}; only OTLP (JSON, JSONL, protobuf) is imported so far")
+        raise UnreadableFileError(f"is {other}; only OTLP (JSON, JSONL, protobuf) is imported so far")
     try:
         request = from_tree(tree)
-    except MalformedRequest as error:
-        raise UnreadableFile(str(error)) from error
+    except MalformedRequestError as error:
+        raise UnreadableFileError(str(error)) from error
     if request.warning:
-        raise UnreadableFile(request.warning)
+        raise UnreadableFileError(request.warning)
     return Piece("", request.body)
+
+
+# What the first item of a list, or an object itself, has in formats that are not OTLP.
+_LIST_MARKS: Final = (
+    ({"traceId", "id"}, "Zipkin v2 JSON"),
+    ({"ph"}, "a Chrome trace"),
+    ({"model_name"}, "a Triton trace"),
+    ({"timestamps"}, "a Triton trace"),
+)
+_OBJECT_MARKS: Final = (
+    ({"resourceSpans"}, ""),
+    ({"traceEvents"}, "a Chrome trace"),
+    ({"traceID"}, "Jaeger JSON"),
+    ({"data"}, "Jaeger JSON"),
+)
 
 
 def _other_format(tree: Any) -> str:
     """Name the format of a tree that is not OTLP, as far as it is one we know."""
-    first = tree[0] if isinstance(tree, list) and tree else tree
-    if not isinstance(first, dict):
-        return ""
     if isinstance(tree, list):
-        if "traceId" in first and "id" in first:
-            return "Zipkin v2 JSON"
-        if "ph" in first:
-            return "a Chrome trace"
-        if "model_name" in first or "timestamps" in first:
-            return "a Triton trace"
-        return "a JSON list of something else than spans"
-    if "traceEvents" in tree:
-        return "a Chrome trace"
-    if "traceID" in tree or (isinstance(tree.get("data"), list) and "resourceSpans" not in tree):
-        return "Jaeger JSON"
-    return ""
+        items: list[Any] = tree
+        return _marked(items[0] if items else None, _LIST_MARKS) or "a JSON list, which OTLP is not"
+    return _marked(tree, _OBJECT_MARKS)
+
+
+def _marked(item: object, marks: tuple[tuple[set[str], str], ...]) -> str:
+    if not isinstance(item, dict):
+        return ""
+    keys = set(map(str, cast("dict[str, Any]", item)))
+    return next((name for wanted, name in marks if wanted <= keys), "")
 
 
 def _is_json(line: bytes) -> bool:
@@ -135,7 +150,7 @@ def _is_json(line: bytes) -> bool:
 def _is_protobuf(content: bytes, decode: Decoder) -> bool:
     try:
         decode([content])
-    except MalformedRequest:
+    except MalformedRequestError:
         return False
     return True
 

@@ -1,18 +1,20 @@
 """The trace part of OTLP as a protobuf descriptor without recursion, so that it can become Arrow columns.
 
-Owns the list of fields. It reads the same bytes as the official schema; what is recursive (arrays and key-value
-lists inside a value) or shared by many spans (resource, scope) stays undecoded bytes here, and is decoded once per
-distinct value elsewhere. Never parses anything itself.
+Owns the list of fields. It reads the same bytes as the official schema; what is recursive (arrays and
+key-value lists inside a value) or shared by many spans (resource, scope) stays undecoded bytes here, and is
+decoded once per distinct value elsewhere. Never parses anything itself.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
 
 PACKAGE: Final = "tailscope.wire"
 
@@ -28,7 +30,8 @@ _SCALARS: Final = {
     "fixed64": FieldDescriptorProto.TYPE_FIXED64,
 }
 
-# message: ((field, number, type), ...); "[T]" is repeated. Enums are int32: unknown numbers must survive parsing.
+# message: ((field, number, type), ...); "[T]" is repeated. Enums are int32: unknown numbers must survive
+# parsing.
 _MESSAGES: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
     "AnyValue": (
         ("string_value", 1, "string"),
@@ -74,7 +77,11 @@ _MESSAGES: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
         ("flags", 16, "fixed32"),
     ),
     "ScopeSpans": (("scope", 1, "bytes"), ("spans", 2, "[Span]"), ("schema_url", 3, "string")),
-    "ResourceSpans": (("resource", 1, "bytes"), ("scope_spans", 2, "[ScopeSpans]"), ("schema_url", 3, "string")),
+    "ResourceSpans": (
+        ("resource", 1, "bytes"),
+        ("scope_spans", 2, "[ScopeSpans]"),
+        ("schema_url", 3, "string"),
+    ),
     "ExportTraceServiceRequest": (("resource_spans", 1, "[ResourceSpans]"),),
 }
 
@@ -94,7 +101,9 @@ def _file() -> FileDescriptorProto:
         if name == "AnyValue":
             message.oneof_decl.add(name="value")
         for field_name, number, kind in fields:
-            field = message.field.add(name=field_name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL)
+            field = message.field.add(
+                name=field_name, number=number, label=FieldDescriptorProto.LABEL_OPTIONAL
+            )
             if kind.startswith("["):
                 field.label = FieldDescriptorProto.LABEL_REPEATED
             inner = kind.strip("[]")

@@ -2,19 +2,20 @@
 
     CollectorError
     ├── StoreError            the data directory: missing, held by another collector, of another version
-    │   ├── StoreMissing
-    │   ├── StoreHeld
-    │   └── StoreVersion
+    │   ├── StoreMissingError
+    │   ├── StoreHeldError
+    │   └── StoreVersionError
     ├── ListenError           a port that cannot be opened
     └── RequestError          an export request that is answered with an error
-        ├── MalformedRequest  400 / INVALID_ARGUMENT: sending it again cannot help
-        ├── UnsupportedMedia  415: a content type or coding that is not spoken here
-        ├── RequestTooLarge   413 / RESOURCE_EXHAUSTED without a retry hint
-        ├── Overloaded        503 / RESOURCE_EXHAUSTED with a retry hint: the queue is full
-        └── StoreUnavailable  503 / UNAVAILABLE: not committed, send it again
+        ├── MalformedRequestError  400 / INVALID_ARGUMENT: sending it again cannot help
+        ├── UnsupportedMediaError  415: a content type or coding that is not spoken here
+        ├── RequestTooLargeError   413 / RESOURCE_EXHAUSTED without a retry hint
+        ├── OverloadedError        503 / RESOURCE_EXHAUSTED with a retry hint: the queue is full
+        └── StoreUnavailableError  503 / UNAVAILABLE: not committed, send it again
 
-A store that cannot be used is also the analyzer's SourceError, so that its commands say it in one sentence. Questions
-that cannot be answered are the analyzer's QueryError and NotFoundError: the same over HTTP and in process.
+A store that cannot be used is also the analyzer's SourceError, so that its commands say it in one sentence.
+Questions that cannot be answered are the analyzer's QueryError and NotFoundError: the same over HTTP and in
+process.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class StoreError(CollectorError, SourceError):
     """The data directory cannot be used."""
 
 
-class StoreMissing(StoreError):
+class StoreMissingError(StoreError):
     """There is no data directory at the path."""
 
 
-class StoreHeld(StoreError):
+class StoreHeldError(StoreError):
     """Another process owns the data directory."""
 
 
-class StoreVersion(StoreError):
+class StoreVersionError(StoreError):
     """The data directory was written by another version of the storage."""
 
 
@@ -50,19 +51,19 @@ class RequestError(CollectorError):
     """An export request that is refused as a whole."""
 
 
-class MalformedRequest(RequestError):
+class MalformedRequestError(RequestError):
     """The body is not what its content type says."""
 
 
-class UnsupportedMedia(RequestError):
+class UnsupportedMediaError(RequestError):
     """The content type or the content coding is not supported."""
 
 
-class RequestTooLarge(RequestError):
+class RequestTooLargeError(RequestError):
     """The body, after decompression, is over the limit."""
 
 
-class Overloaded(RequestError):
+class OverloadedError(RequestError):
     """The bounded queue is full; the request may be sent again."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
@@ -70,5 +71,5 @@ class Overloaded(RequestError):
         self.retry_after_s = retry_after_s
 
 
-class StoreUnavailable(RequestError):
+class StoreUnavailableError(RequestError):
     """The spans could not be committed; the request may be sent again."""

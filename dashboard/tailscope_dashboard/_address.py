@@ -66,6 +66,11 @@ def writer(name: str, to_text: Callable[[object], str | None], *resets: str) -> 
     return write
 
 
+def stripped(value: object) -> str | None:
+    """Write a text for the URL without the blanks around it."""
+    return str(value).strip() if value else None
+
+
 def kept(**changes: str | None) -> dict[str, str]:
     """Return the parameters of the selection, with changes; what a link to another page carries."""
     found = {name: get(name) for name in SELECTION} | changes

@@ -170,8 +170,8 @@ def service_table(report: Report) -> pl.DataFrame:
 
 
 def _without_minus_zero(table: pl.DataFrame) -> pl.DataFrame:
-    # Five digits are more than any column shows; what rounds to -0.0 becomes 0.0.
-    return table.with_columns(cs.float().round(5) + 0.0)
+    # Four digits are more than any column shows; what rounds to -0.0 becomes 0.0.
+    return table.with_columns(cs.float().round(4) + 0.0)
 
 
 def _in_a_row(request: str, sums: dict[str, float], wide_ms: float) -> list[dict[str, object]]:

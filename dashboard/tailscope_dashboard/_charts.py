@@ -5,7 +5,7 @@ Owns marks, scales and tooltips. Computes nothing; every tooltip has units and n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import altair as alt
 import polars as pl
@@ -23,6 +23,9 @@ WINDOW_BRUSH: Final = "window"
 
 _WHEN: Final = "utcyearmonthdatehoursminutesseconds"
 _LATENCY_FORMAT: Final = ",.3~r"
+Drawn: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
+"""A chart ready to be placed."""
+
 _PADDING: Final = {"left": 2, "top": 4, "right": 8, "bottom": 2}
 
 
@@ -35,7 +38,7 @@ def _latency_axis(ticks: Sequence[float]) -> alt.Axis:
     return alt.Axis(title="latency, ms (log)", values=list(ticks), format="~s", labelOverlap=True)
 
 
-def percentiles(lines: pl.DataFrame, *, ticks: Sequence[float], theme: str | None) -> alt.LayerChart:
+def percentiles(lines: pl.DataFrame, *, ticks: Sequence[float], theme: str | None) -> Drawn:
     """Draw p50, p95 and p99 over time, on a log scale, each line named at its end."""
     names = list(palette.PERCENTILES)
     base = alt.Chart(lines).encode(
@@ -45,7 +48,7 @@ def percentiles(lines: pl.DataFrame, *, ticks: Sequence[float], theme: str | Non
         ),
         detail="percentile:N",
         opacity=alt.Opacity(
-            "percentile:N", scale=alt.Scale(domain=names, range=list(palette.PERCENTILE_OPACITY)), legend=None
+            "percentile:O", scale=alt.Scale(domain=names, range=list(palette.PERCENTILE_OPACITY)), legend=None
         ),
         tooltip=[
             alt.Tooltip("start_time:T", timeUnit=_WHEN, title="from (UTC)"),
@@ -63,12 +66,13 @@ def percentiles(lines: pl.DataFrame, *, ticks: Sequence[float], theme: str | Non
         base.transform_filter("datum.last")
         .mark_text(align="left", dx=8, fontSize=13, fontWeight=600, color=ink)
         .encode(text="percentile:N"),
-    ).properties(padding={"left": 2, "top": 4, "right": 36, "bottom": 2})
+        padding=_PADDING | {"right": 36},  # the names stand right of the last point
+    )
 
 
 def volume(outcomes: pl.DataFrame) -> alt.Chart:
     """Draw requests per step, the failed ones at the bottom in their own colour."""
-    return (
+    chart: alt.Chart = (
         alt.Chart(outcomes)
         .mark_rect()
         .encode(
@@ -93,12 +97,13 @@ def volume(outcomes: pl.DataFrame) -> alt.Chart:
         )
         .properties(padding=_PADDING)
     )
+    return chart
 
 
 def heat_map(cells: pl.DataFrame, *, ticks: Sequence[float], theme: str | None) -> alt.Chart:
     """Draw how many requests took how long, over time; a drag over it selects a window."""
     brush = alt.selection_interval(name=WINDOW_BRUSH, encodings=["x"])
-    return (
+    chart: alt.Chart = (
         alt.Chart(cells)
         .mark_rect(stroke=None)
         .encode(
@@ -126,9 +131,10 @@ def heat_map(cells: pl.DataFrame, *, ticks: Sequence[float], theme: str | None) 
         .add_params(brush)
         .properties(padding=_PADDING)
     )
+    return chart
 
 
-def bridge(steps: Sequence[Step], *, theme: str | None) -> alt.LayerChart:
+def bridge(steps: Sequence[Step], *, theme: str | None) -> Drawn:
     """Draw the steps from the typical request to the tail, with 95 % intervals."""
     rows = pl.DataFrame([_bridge_row(step) for step in steps], infer_schema_length=None)
     order = [step.label for step in steps]
@@ -159,16 +165,16 @@ def bridge(steps: Sequence[Step], *, theme: str | None) -> alt.LayerChart:
     text = base.mark_text(align="left", dx=8, fontSize=13, fontWeight=600, color=ink).encode(
         x="right_ms:Q", text="text:N"
     )
-    return alt.layer(bars, rule, *caps, text).properties(padding=_PADDING)
+    return alt.layer(bars, rule, *caps, text, padding=_PADDING)
 
 
-def composition(stages: pl.DataFrame, *, theme: str | None) -> alt.LayerChart:
+def composition(stages: pl.DataFrame, *, theme: str | None) -> Drawn:
     """Draw the typical request above the tail, each as its stages in a row."""
     base = alt.Chart(stages).encode(
         y=alt.Y(
             "request:N", sort=["typical", "tail"], axis=alt.Axis(title=None, labelFontSize=13, ticks=False)
         ),
-        x=alt.X("start_ms:Q", axis=alt.Axis(title="latency, ms", format="~s")),
+        x=alt.X("start_ms:Q", axis=alt.Axis(title="latency, ms", format="~s", tickCount=8)),
         tooltip=[
             alt.Tooltip("request:N"),
             alt.Tooltip("label:N", title="stage"),
@@ -186,7 +192,7 @@ def composition(stages: pl.DataFrame, *, theme: str | None) -> alt.LayerChart:
         .encode(x="middle:Q", text="label:N")
     )
     edge = palette.DARK_BACKGROUND if theme == "dark" else palette.LIGHT_BACKGROUND
-    return alt.layer(bars.encode(stroke=alt.value(edge)), names).properties(padding=_PADDING)
+    return alt.layer(bars.encode(stroke=alt.value(edge)), names, padding=_PADDING)
 
 
 def _bridge_row(step: Step) -> dict[str, Any]:
@@ -194,9 +200,6 @@ def _bridge_row(step: Step) -> dict[str, Any]:
     colour = palette.UNKNOWN if step.kind != "change" else palette.of_stage(step.stage)
     share = "" if step.share is None else f"  ({figures.share(step.share)})"
     has_interval = step.low_ms is not None and step.high_ms is not None
-    bounds = (
-        [(step.low_ms or 0) - step.start_ms, (step.high_ms or 0) - step.start_ms] if has_interval else None
-    )
     return {
         "label": step.label,
         "start_ms": step.start_ms,
@@ -210,7 +213,7 @@ def _bridge_row(step: Step) -> dict[str, Any]:
     }
 
 
-def ledger(stages: pl.DataFrame, *, theme: str | None) -> alt.LayerChart:
+def ledger(stages: pl.DataFrame, *, theme: str | None) -> Drawn:
     """Draw where one request spent its time, one bar per stage."""
     base = alt.Chart(stages).encode(
         y=alt.Y(
@@ -226,7 +229,7 @@ def ledger(stages: pl.DataFrame, *, theme: str | None) -> alt.LayerChart:
         color=alt.Color("colour:N", scale=None)
     )
     text = base.mark_text(align="left", dx=6, fontSize=13, color=palette.ink(theme)).encode(text="text:N")
-    return alt.layer(bars, text).properties(padding=_PADDING)
+    return alt.layer(bars, text, padding=_PADDING)
 
 
 def _longest(stages: pl.DataFrame) -> float:

@@ -76,7 +76,7 @@ def _choice(label: str, name: str, options: list[str], *resets: str) -> None:
         index=None,
         placeholder=f"All {label.lower()}s",
         key=address.seeded(name, chosen),
-        on_change=address.writer(name, _text, *resets),
+        on_change=address.writer(name, address.stripped, *resets),
         width=230,
     )
 
@@ -110,7 +110,7 @@ def _condition() -> None:
             "Condition in SQL, over the columns of requests",
             placeholder="model = 'resnet50' and batch_size > 4",
             key=address.seeded(address.WHERE, active or ""),
-            on_change=address.writer(address.WHERE, _text),
+            on_change=address.writer(address.WHERE, address.stripped),
             width=420,
         )
         st.caption(
@@ -143,10 +143,6 @@ def _operations(population: pl.DataFrame, service: str | None) -> list[str]:
 
 def _filtered(scope: Scope) -> str:
     return " · filtered" if scope.where else ""
-
-
-def _text(value: object) -> str | None:
-    return str(value).strip() if value else None
 
 
 def _moment_text(value: object) -> str | None:

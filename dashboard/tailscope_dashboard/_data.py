@@ -11,7 +11,7 @@ import os
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import polars as pl
 import streamlit as st
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tailscope_dashboard._listing import Wanted
+    from tailscope_dashboard._records import Trace
     from tailscope_dashboard._sqltext import Value
 
 FRESH_S: Final = 10
@@ -129,7 +130,7 @@ def csv(rows: pl.DataFrame) -> bytes:
     return flat.write_csv().encode()
 
 
-def trace(trace_id: str) -> Record:
+def trace(trace_id: str) -> Trace:
     """Ask for one trace, as the JSON of `GET /api/traces/{id}`."""
     return _trace(collector_url(), trace_id)
 
@@ -158,9 +159,9 @@ def _report(url: str, scope: Scope) -> Report:
 
 
 @st.cache_data(ttl=FRESH_S, max_entries=20, show_spinner=False)
-def _trace(url: str, trace_id: str) -> Record:
+def _trace(url: str, trace_id: str) -> Trace:
     with closing(connect(url)) as source:
-        return source.trace(trace_id)
+        return cast("Trace", source.trace(trace_id))  # the collector's contract, written down in _records
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -19,7 +19,7 @@ def milliseconds(value: float | None, *, signed: bool = False) -> str:
     size = abs(value)
     if size >= 10_000:
         return f"{sign}{value / 1000:,.1f} s".replace("-", MINUS)
-    digits = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 or size == 0 else 3
+    digits = 0 if size >= 1000 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
     return f"{sign}{value:,.{digits}f} ms".replace("-", MINUS)
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
+    from tailscope_dashboard._charts import Drawn
+
 Columns = Mapping[str, Any]
 """Streamlit's column configuration: a title, or one of `st.column_config`, by column name."""
 
@@ -54,7 +56,7 @@ def clicked_row(rows: pl.DataFrame, columns: Columns, *, key: str) -> int | None
     return cells[0][0] if cells else None
 
 
-def chart(drawn: alt.Chart | alt.LayerChart, *, height: int, alt_text: str) -> None:
+def chart(drawn: Drawn, *, height: int, alt_text: str) -> None:
     """Place a chart; `alt_text` is what a screen reader says of it."""
     st.altair_chart(drawn, height=height, alt=alt_text)
 
@@ -63,9 +65,7 @@ def brushed_chart(
     drawn: alt.Chart, *, height: int, alt_text: str, key: str, brush: str, on_select: Callable[[], None]
 ) -> None:
     """Place a chart from which a part can be dragged out; `dragged_out` says which in `on_select`."""
-    st.altair_chart(
-        drawn, height=height, alt=alt_text, key=key, on_select=on_select, selection_mode=brush
-    )
+    st.altair_chart(drawn, height=height, alt=alt_text, key=key, on_select=on_select, selection_mode=brush)
 
 
 def dragged_out(*, key: str, brush: str, field: str) -> tuple[float, float] | None:

@@ -67,7 +67,9 @@ def literal(value: Value) -> str:
 @cache
 def text_of(name: str) -> str:
     """Return the text of `queries/NAME.sql` without its comment lines."""
-    return _COMMENT.sub("", files("tailscope_dashboard").joinpath("queries", f"{name}.sql").read_text("utf-8")).strip()
+    return _COMMENT.sub(
+        "", files("tailscope_dashboard").joinpath("queries", f"{name}.sql").read_text("utf-8")
+    ).strip()
 
 
 def parameters_of(name: str) -> set[str]:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -65,6 +66,9 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Serve the dashboard until a signal comes; returns 0 after a clean stop, 1 where it cannot start."""
     args = parser().parse_args(argv)
+    if find_spec("streamlit") is None:
+        # The child process would say so in a traceback; the dispatcher names the extra.
+        raise ModuleNotFoundError("No module named 'streamlit'", name="streamlit")
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         port = free_port(args.host, args.port)

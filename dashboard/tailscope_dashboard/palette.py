@@ -1,8 +1,8 @@
 """Colours: one per stage, the same on every page and in both themes, and the theme of the application.
 
-Owns every colour value of the dashboard. A colour is never the only signal: the stage's name stands beside it.
-The stage colours have a contrast of at least 2.9 with both backgrounds and stay apart (OKLab distance of 0.085
-and more) for normal, protanope and deuteranope eyes; tests/dashboard/test_palette.py computes both.
+Owns every colour value of the dashboard. A colour is never the only signal: the stage's name stands by it.
+The stage colours have a contrast of at least 2.9 with both backgrounds and stay apart (an OKLab distance of
+0.085 and more) for normal, protanope and deuteranope eyes; tests/dashboard/test_palette.py computes both.
 """
 
 from __future__ import annotations

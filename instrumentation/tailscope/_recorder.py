@@ -69,7 +69,7 @@ class Scope:
 
     def __init__(self, recorder: Recorder, encoded: bytes, schema_url: str) -> None:
         limits = recorder.limits
-        self.recorder = recorder
+        self.recorder: Recorder | None = recorder
         self.encoded = encoded
         self.schema_url = schema_url
         self.pending = recorder.pending
@@ -80,7 +80,13 @@ class Scope:
 
     def full(self, span: Span) -> None:
         """Take the first span of a process, or count one for which there is no room."""
-        self.recorder.full(span)
+        if self.recorder is not None:
+            self.recorder.full(span)
+
+    def retire(self) -> None:
+        """Take no more spans: those that began before a fork are their parent's to send."""
+        self.recorder = None
+        self.room = 0
 
 
 class Recorder:
@@ -118,12 +124,13 @@ class Recorder:
             max_attributes=self.limits.max_attributes, max_value_chars=self.limits.max_value_chars
         )
         self._resource_bytes = self._encoder.resource(self._resource())
-        for scope in self._scopes.values():
-            scope.room = 0
 
     def after_fork(self) -> None:
         """Forget the parent's spans, which the parent sends, and start threads again when needed."""
         self._reset()
+        for key, scope in self._scopes.items():
+            self._scopes[key] = Scope(self, scope.encoded, scope.schema_url)
+            scope.retire()
 
     def scope(
         self, name: str, version: str = "", schema_url: str = "", attributes: Mapping[str, Any] | None = None
@@ -151,6 +158,8 @@ class Recorder:
                     return
                 self._refused += 1
                 self._dropped[cause] += 1
+                if not self._wake.is_set():
+                    self._wake.set()
                 return
             self.pending.append(span)
             self._start()

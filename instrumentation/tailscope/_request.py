@@ -79,7 +79,7 @@ class Request(Stage):
         self._end_ns = NOT_RECORDING
         for key, value in (self._attributes or {}).items():
             server.set_attribute(key, value)
-        return None
+        return context
 
     def _finish(self, error: BaseException | None) -> None:
         if self._server is None:
@@ -111,7 +111,9 @@ def server_span(context: Context) -> trace.Span | None:
     """Return the SERVER span of this process that the context is inside of, while it still records."""
     current: Any = context.get(SPAN_KEY)
     if isinstance(current, Span):
-        return current._local.server
+        server = current._local.server
+        # In a forked child, the request that the parent is inside of is not this process's.
+        return server if server is not None and server._scope.recorder is not None else None
     if current is None or ACTIVE.foreign is None or not current.is_recording():
         return None
     if getattr(current, "kind", None) is SpanKind.SERVER:

@@ -236,6 +236,9 @@ def after_fork_in_child() -> None:
         if recorder is None or RUNTIME.mode != "recording":
             return
         recorder.after_fork()
+        ACTIVE.scope = recorder.scope(SCOPE_NAME, own_version())
+        if isinstance(RUNTIME.provider, TracerProvider):
+            RUNTIME.provider.after_fork()
         processes = sys.modules.get("multiprocessing.util")
         if processes is not None:
             # A child of multiprocessing ends with os._exit, which runs finalisers of multiprocessing and no

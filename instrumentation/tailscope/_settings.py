@@ -59,6 +59,18 @@ def pairs(value: Any) -> dict[str, Any]:
     return found
 
 
+def url(value: Any) -> str:
+    """Read the URL of a collector; without a scheme it is plain http."""
+    endpoint = str(value).strip()
+    if "://" not in endpoint:
+        endpoint = f"http://{endpoint}"
+    parts = urlsplit(endpoint)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("want http or https and a host")
+    _ = parts.port  # raises for a port that is no number
+    return endpoint
+
+
 def one_of(names: tuple[str, ...]) -> Callable[[Any], str]:
     """Read one of a few words."""
 
@@ -93,7 +105,7 @@ SETTINGS: Final = (
     Setting(
         "endpoint",
         otlp("ENDPOINT"),
-        text,
+        url,
         "URL",
         None,
         f"Where spans go. Default `http://127.0.0.1:{conventions.DEFAULT_GRPC_PORT}` with gRPC, "
@@ -154,7 +166,7 @@ SETTINGS: Final = (
         ("TAILSCOPE_FLUSH_INTERVAL_S",),
         float,
         "seconds",
-        0.1,
+        0.05,
         "How long an ended span waits before it is encoded and sent; what a killed process can lose.",
         (0.005, 60.0),
     ),
@@ -308,12 +320,10 @@ def target_of(values: Mapping[str, Any], sources: Mapping[str, str]) -> Target:
     and any path that an argument gives, is used as it is.
     """
     endpoint = str(values["endpoint"] or "")
-    if endpoint and "://" not in endpoint:
-        endpoint = f"http://{endpoint}"
-    url = urlsplit(endpoint)
+    parts = urlsplit(endpoint)
     protocol = values["protocol"]
     if protocol is None:
-        looks_like_http = url.port == conventions.DEFAULT_HTTP_PORT or url.path.strip("/")
+        looks_like_http = parts.port == conventions.DEFAULT_HTTP_PORT or parts.path.strip("/")
         protocol = "http/protobuf" if endpoint and looks_like_http else "grpc"
     if not endpoint:
         port = conventions.DEFAULT_GRPC_PORT if protocol == "grpc" else conventions.DEFAULT_HTTP_PORT

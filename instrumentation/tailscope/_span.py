@@ -54,6 +54,8 @@ class Scope(Protocol):
     max_attributes: int
     max_events: int
     max_links: int
+    recorder: Any
+    """None for a scope whose spans are another process's."""
 
     def full(self, span: Span) -> None:
         """Count a span for which there is no room."""

@@ -48,6 +48,7 @@ class TracerProvider(trace.TracerProvider):
         self, recorder: Recording, *, flush: Callable[[float], bool], shutdown: Callable[[], None]
     ) -> None:
         self._recorder = recorder
+        self._tracers: dict[str, Tracer] = {}
         self._flush = flush
         self._shutdown = shutdown
 
@@ -58,11 +59,18 @@ class TracerProvider(trace.TracerProvider):
         schema_url: str | None = None,
         attributes: Mapping[str, Any] | None = None,
     ) -> trace.Tracer:
-        """Return a tracer; its spans stay apart by name and version on the wire."""
-        scope = self._recorder.scope(
-            instrumenting_module_name or "", instrumenting_library_version or "", schema_url or "", attributes
-        )
-        return Tracer(scope)
+        """Return a tracer, the same one each time; its spans stay apart by name and version on the wire."""
+        names = (instrumenting_module_name or "", instrumenting_library_version or "", schema_url or "")
+        key = repr((names, sorted(attributes.items()) if attributes else ()))
+        tracer = self._tracers.get(key)
+        if tracer is None:
+            tracer = self._tracers[key] = Tracer(self._recorder, names, attributes)
+        return tracer
+
+    def after_fork(self) -> None:
+        """Point the tracers to the scopes of this process."""
+        for tracer in self._tracers.values():
+            tracer.renew()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Send what has ended, as the SDK's provider does."""
@@ -76,10 +84,17 @@ class TracerProvider(trace.TracerProvider):
 class Tracer(trace.Tracer):
     """Starts spans of one instrumentation scope."""
 
-    def __init__(self, scope: Any) -> None:
-        self._scope = scope
+    def __init__(
+        self, recorder: Recording, names: tuple[str, str, str], attributes: Mapping[str, Any] | None
+    ) -> None:
+        self._recorder, self._names, self._attributes = recorder, names, attributes
+        self.renew()
         # As an attribute it saves one Python frame a span.
         self.start_as_current_span = functools.partial(CurrentSpan, self)  # type: ignore[method-assign]
+
+    def renew(self) -> None:
+        """Take the scope anew from the recorder."""
+        self._scope = self._recorder.scope(*self._names, self._attributes)
 
     def start_span(
         self,

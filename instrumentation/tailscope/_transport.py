@@ -37,7 +37,7 @@ RETRYABLE_CODES: Final = frozenset(
     }
 )
 
-RECONNECT_MS: Final = (("min", 100), ("initial", 100), ("max", 5_000))
+RECONNECT_MS: Final = (("initial", 100), ("max", 5_000))
 """By itself gRPC waits up to two minutes between connections; a restarted collector should not wait so."""
 
 

@@ -1,7 +1,7 @@
 """Requests to look at: OTLP made with the official protobuf classes, the same for the same seed.
 
-A ranker calls a model service. For a while the queue is long, some users' auth is slow, and every request has an
-attribute that would be a script in a careless page. `python -m tests.dashboard.traffic URL [REQUESTS]` posts them.
+A ranker calls a model service. For a while the queue is long, some users' auth is slow, and every request has
+an attribute that would be a script in a careless page. `python -m tests.dashboard.traffic URL [N]` sends N.
 """
 
 from __future__ import annotations

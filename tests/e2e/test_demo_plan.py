@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -57,6 +58,15 @@ def test_ordinary_requests_use_both_ordinary_instances() -> None:
 
     assert spread[2] == 20
     assert min(spread[0], spread[1]) > 400
+
+
+def test_bulk_requests_come_in_rows_to_one_instance() -> None:
+    arrivals = _arrivals.plan(1000, rate=50, seed=1)
+
+    bulk = [i for i, arrival in enumerate(arrivals) if arrival.bulk]
+
+    assert {arrivals[i].instance for i in bulk} == {0}
+    assert sum(following == i + 1 for i, following in pairwise(bulk)) >= len(bulk) * 0.7
 
 
 @given(text=st.text(max_size=200))

@@ -1,6 +1,7 @@
 """`tailscope import`: files of traces into a collector or a data directory.
 
-Owns its flags, the progress on stderr and the exit code: 1 where anything was refused. What is good in a file is kept.
+Owns its flags, the progress on stderr and the exit code: 1 where anything was refused. What is good in a file
+is kept.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tailscope.conventions import DEFAULT_DATA_DIR, ENV_DATA, ENV_URL
-
 from tailscope_collector._decoders import Decoder, load_decoder
-from tailscope_collector._intake import Outcome
 from tailscope_collector._senders import Sender, open_sender
-from tailscope_collector._trace_files import UnreadableFile, pieces, read_bytes
+from tailscope_collector._trace_files import UnreadableFileError, pieces, read_bytes
 from tailscope_collector.errors import CollectorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tailscope_collector._intake import Outcome
 
 SHOWN_REFUSALS = 20
 
@@ -56,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the command's flags."""
     made = argparse.ArgumentParser(
         prog="tailscope import",
-        description="Load trace files: OTLP JSON, JSONL (one request per line) or protobuf, also gzipped; '-' is stdin.",
+        description="Load trace files: OTLP JSON, JSONL or protobuf, also gzipped; '-' is stdin.",
     )
     made.add_argument("files", nargs="+", metavar="FILE")
     where = made.add_mutually_exclusive_group()
@@ -71,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str]) -> int:
-    """Import files; returns 0 where everything was stored, 1 where anything was refused, 2 for wrong usage."""
+    """Import files; returns 0 where everything was stored, 1 where anything was refused."""
     args = parser().parse_args(argv)
     url = args.url or (None if args.data else os.environ.get(ENV_URL))
     data = args.data or os.environ.get(ENV_DATA, DEFAULT_DATA_DIR)
@@ -94,7 +98,7 @@ def _import(files: list[str], sender: Sender, tally: Tally) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("files", total=len(files))
         for name in files:
-            progress.update(task, description=name if len(name) <= 40 else "…" + name[-39:])  # noqa: PLR2004
+            progress.update(task, description=name if len(name) <= 40 else "…" + name[-39:])
             _import_file(name, decode, sender, tally)
             progress.advance(task)
 
@@ -107,7 +111,7 @@ def _import_file(name: str, decode: Decoder, sender: Sender, tally: Tally) -> No
                 tally.refuse(where, piece.refusal)
             else:
                 sender.send(piece.body, lambda outcome, where=where: tally.answer(where, outcome))  # type: ignore[misc]
-    except UnreadableFile as error:
+    except UnreadableFileError as error:
         tally.refuse(name, str(error))
 
 
@@ -117,7 +121,13 @@ def _report(tally: Tally, files: int) -> int:
     if refused > SHOWN_REFUSALS:
         _say([f"... and {refused - SHOWN_REFUSALS} more"])
     counts = f"Imported {tally.requests} requests of {files} {'file' if files == 1 else 'files'}"
-    _say([f"{counts}; refused {refused}, with {tally.rejected_spans} spans rejected." if refused else f"{counts}."])
+    _say(
+        [
+            f"{counts}; refused {refused}, with {tally.rejected_spans} spans rejected."
+            if refused
+            else f"{counts}."
+        ]
+    )
     return 1 if refused else 0
 
 

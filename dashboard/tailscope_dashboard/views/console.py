@@ -11,6 +11,7 @@ from tailscope_dashboard import _address as address
 from tailscope_dashboard import _controls as controls
 from tailscope_dashboard import _data as data
 from tailscope_dashboard import _figures as figures
+from tailscope_dashboard import _placing as placing
 from tailscope_dashboard import _states as states
 from tailscope_dashboard._examples import EXAMPLES, VIEWS
 
@@ -87,7 +88,7 @@ def _answer(query: str) -> None:
             icon=":material/download:",
             on_click="ignore",
         )
-    st.dataframe(rows, hide_index=True)
+    placing.table(rows)
 
 
 def _columns() -> None:
@@ -98,4 +99,4 @@ def _columns() -> None:
             if columns.is_empty():
                 st.caption("Not available in this collector.")
             else:
-                st.dataframe(columns, hide_index=True, height="content")
+                placing.table(columns, height="content")

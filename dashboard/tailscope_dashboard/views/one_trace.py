@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -15,6 +15,7 @@ from tailscope_dashboard import _data as data
 from tailscope_dashboard import _figures as figures
 from tailscope_dashboard import _ledger as ledgers
 from tailscope_dashboard import _pages as pages
+from tailscope_dashboard import _placing as placing
 from tailscope_dashboard import _spans as spans
 from tailscope_dashboard import _states as states
 from tailscope_dashboard import _waterfall as waterfall
@@ -22,13 +23,14 @@ from tailscope_dashboard import _waterfall as waterfall
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tailscope_dashboard._records import Span, Trace
+
 
 def render() -> None:
     """Draw the page."""
     trace_id = _which()
     if trace_id is None:
         st.info("Paste a trace id above, or choose one of the slow requests.", icon=":material/account_tree:")
-        pages.link("requests", address.kept(), label="Slow requests", icon=":material/format_list_numbered:")
         return
     try:
         trace = data.trace(trace_id)
@@ -51,7 +53,7 @@ def _which() -> str | None:
         st.text_input(
             "Trace id",
             key=address.seeded(address.TRACE, current or ""),
-            on_change=address.writer(address.TRACE, _text, address.SPAN),
+            on_change=address.writer(address.TRACE, address.stripped, address.SPAN),
             width=340,
         )
         pages.link("requests", address.kept(), label="Slow requests", icon=":material/arrow_back:")
@@ -64,89 +66,76 @@ def _remember_span() -> None:
     address.put(address.SPAN, waterfall.clicked())
 
 
-def _head(trace: data.Record) -> None:
+def _head(trace: Trace) -> None:
     started = datetime.fromtimestamp(trace["start_unix_nano"] / 1e9, UTC)
-    root = trace["spans"][0] if trace["spans"] else {}
+    entry = spans.entry_of(trace)
     with st.container(key="headline"):
         st.text(f"{trace['service']} · {trace['operation']}")
     with st.container(horizontal=True, key="figures"):
-        st.metric("Duration", figures.nanoseconds(trace["duration_ns"]))
-        st.metric("Spans", figures.count(len(trace["spans"])))
-        st.metric("Status", root.get("status") or figures.MISSING)
-        st.metric(f"Started {started:%Y-%m-%d} (UTC)", figures.time_of_day(started))
+        placing.figure("Duration", figures.nanoseconds(trace["duration_ns"]))
+        placing.figure("Spans", figures.count(len(trace["spans"])))
+        placing.figure("Status", (entry["status"] if entry else None) or figures.MISSING)
+        placing.figure(f"Started {started:%Y-%m-%d} (UTC)", figures.time_of_day(started))
     if not trace["complete"]:
         st.warning(
             "Not all spans of this trace have arrived; its ledger may change.", icon=":material/warning:"
         )
-    for note in trace.get("notes") or []:
+    for note in trace["notes"]:
         st.text(f"Note: {note}")
 
 
-def _span(trace: data.Record, span: Mapping[str, Any] | None) -> None:
+def _span(trace: Trace, span: Span | None) -> None:
     st.markdown("**Span** · click one above, or move with the arrow keys and press Enter")
     if span is None:
         st.caption("This trace has no spans.")
         return
     with st.container(border=True, key="span"):
-        st.text(f"{span['operation']}")
-        st.dataframe(
-            ledgers.facts(trace, span),
-            hide_index=True,
-            column_config={"is": st.column_config.TextColumn(width="large")},
-        )
-        _pairs("Attributes", span.get("attributes"))
+        st.text(span["operation"])
+        placing.table(ledgers.facts(trace, span), {"is": st.column_config.TextColumn(width="large")})
+        _pairs("Attributes", span["attributes"])
         _events(trace, span)
-        _pairs("Resource", span.get("resource"))
-        for linked in span.get("links") or []:
+        _pairs("Resource", span["resource"])
+        for linked in span["links"] or []:
             pages.link(
                 "trace",
-                address.kept() | {address.TRACE: linked["trace_id"], address.SPAN: linked["span_id"]},
+                address.kept(trace=linked["trace_id"], span=linked["span_id"]),
                 label=f"linked: {linked['trace_id']}",
                 icon=":material/link:",
             )
 
 
-def _pairs(title: str, pairs: Mapping[str, Any] | None) -> None:
-    if not pairs:
+def _pairs(title: str, values: Mapping[str, str] | None) -> None:
+    if not values:
         return
-    st.markdown(f"**{title}** · {len(pairs)}")
-    st.dataframe(
-        ledgers.pairs(pairs),
-        hide_index=True,
-        column_config={"value": st.column_config.TextColumn(width="large")},
-    )
+    st.markdown(f"**{title}** · {len(values)}")
+    placing.table(ledgers.pairs(values), {"value": st.column_config.TextColumn(width="large")})
 
 
-def _events(trace: data.Record, span: Mapping[str, Any]) -> None:
-    events = span.get("events") or []
+def _events(trace: Trace, span: Span) -> None:
+    events = span["events"]
     if not events:
         return
     st.markdown(f"**Events** · {len(events)}")
-    st.dataframe(ledgers.events(trace, events), hide_index=True)
+    placing.table(ledgers.events(trace, events))
 
 
-def _ledger(trace: data.Record) -> None:
+def _ledger(trace: Trace) -> None:
     rows = ledgers.ledger(trace)
     st.markdown("**Where its time went** · the rows sum to the duration")
     if rows.is_empty():
-        st.caption("This trace has no ledger yet.")
+        st.caption("This trace has no ledger: its entry span has not arrived.")
         return
     stages = ledgers.by_stage(rows)
-    st.altair_chart(
+    placing.chart(
         charts.ledger(stages, theme=st.context.theme.type),
         height=16 + 28 * stages.height,
-        alt="Bars: time of this request by stage",
+        alt_text="Bars: time of this request by stage",
     )
-    st.dataframe(
+    placing.table(
         rows,
-        hide_index=True,
-        column_order=["stage", "category", "self_ms", "share", "service", "operation"],
-        column_config={
+        {
             "self_ms": st.column_config.NumberColumn("self, ms", format="%.3f"),
             "share": st.column_config.NumberColumn("share", format="percent"),
         },
+        order=["stage", "category", "self_ms", "share", "service", "operation"],
     )
-
-
-def _text(value: object) -> str | None:
-    return str(value).strip() if value else None

@@ -13,6 +13,7 @@ from tailscope_dashboard import _controls as controls
 from tailscope_dashboard import _data as data
 from tailscope_dashboard import _figures as figures
 from tailscope_dashboard import _pages as pages
+from tailscope_dashboard import _placing as placing
 from tailscope_dashboard import _quality as quality
 from tailscope_dashboard import _series as series
 from tailscope_dashboard import _states as states
@@ -56,22 +57,15 @@ def _figures(scope: Scope, totals: data.Record) -> None:
     seconds = (scope.until - scope.since).total_seconds()
     n = f"n = {figures.count(requests)}"
     with st.container(horizontal=True, key="figures"):
-        st.metric("Requests", figures.count(requests), figures.rate(requests, seconds), **_plain())
-        st.metric(
-            "Errors",
-            figures.share(errors / requests, digits=2),
-            f"{figures.count(errors)} failed",
-            **_plain(),
+        placing.figure("Requests", figures.count(requests), figures.rate(requests, seconds))
+        placing.figure(
+            "Errors", figures.share(errors / requests, digits=2), f"{figures.count(errors)} failed"
         )
         for name, needed in series.REQUESTS_NEEDED.items():
             enough = requests >= needed
             value = figures.milliseconds(totals[f"{name}_ms"]) if enough else figures.MISSING
-            st.metric(name, value, n if enough else f"{n}, needs {needed}", **_plain())
-        st.metric("Slowest", figures.milliseconds(totals["max_ms"]), n, **_plain())
-
-
-def _plain() -> dict[str, str]:
-    return {"delta_color": "off", "delta_arrow": "off"}
+            placing.figure(name, value, n if enough else f"{n}, needs {needed}")
+        placing.figure("Slowest", figures.milliseconds(totals["max_ms"]), n)
 
 
 def _heat_map(scope: Scope, totals: data.Record) -> None:
@@ -85,22 +79,20 @@ def _heat_map(scope: Scope, totals: data.Record) -> None:
             f"**Latency over time** · {figures.count(totals['requests'])} requests, "
             f"{figures.step(step_us)} a column · drag over a slow patch to look at it alone"
         )
-        st.altair_chart(
+        placing.brushed_chart(
             charts.heat_map(cells, ticks=ticks, theme=st.context.theme.type),
             height=320,
+            alt_text="Heat map: number of requests by time and latency",
             key=HEAT_KEY,
+            brush=charts.WINDOW_BRUSH,
             on_select=_brushed,
-            selection_mode=charts.WINDOW_BRUSH,
-            alt="Heat map: number of requests by time and latency",
         )
 
 
 def _brushed() -> None:
-    state = st.session_state.get(HEAT_KEY)
-    chosen = state["selection"].get(charts.WINDOW_BRUSH) if state else None
-    edges = chosen.get("start_time") if chosen else None
-    if edges and len(edges) == 2 and edges[0] < edges[1]:
-        since, until = (datetime.fromtimestamp(edge / 1000, UTC) for edge in edges)
+    ends = placing.dragged_out(key=HEAT_KEY, brush=charts.WINDOW_BRUSH, field="start_time")
+    if ends:
+        since, until = (datetime.fromtimestamp(end / 1000, UTC) for end in ends)
         controls.choose_window(since, until)
 
 
@@ -112,7 +104,7 @@ def _over_time(scope: Scope, totals: data.Record) -> None:
         step_us = scope.step_us(series.TIME_STEPS)
         st.markdown(f"**Traffic** · requests each {figures.step(step_us)}")
         outcomes = series.outcomes(data.over_time(scope, step_us=step_us), step_us=step_us)
-        st.altair_chart(charts.volume(outcomes), height=240, alt="Bars: requests and errors over time")
+        placing.chart(charts.volume(outcomes), height=240, alt_text="Bars: requests and errors over time")
 
 
 def _percentiles(scope: Scope, totals: data.Record) -> None:
@@ -123,22 +115,21 @@ def _percentiles(scope: Scope, totals: data.Record) -> None:
         states.too_few(totals["requests"], series.REQUESTS_NEEDED["p50"], "a line over time")
         return
     ticks = series.log_ticks(*series.bounds(lines["latency_ms"]))
-    st.altair_chart(
+    placing.chart(
         charts.percentiles(lines, ticks=ticks, theme=st.context.theme.type),
         height=240,
-        alt="Lines: p50, p95, p99 over time",
+        alt_text="Lines: p50, p95, p99 over time",
     )
 
 
 def _operations(scope: Scope) -> None:
     rows = series.error_share(data.by_operation(scope))
     st.markdown("**Services and operations** · the slowest p99 first")
-    st.dataframe(
+    placing.table(
         rows.select(
             "service", "operation", "requests", "error_share", "p50_ms", "p95_ms", "p99_ms", "max_ms"
         ),
-        hide_index=True,
-        column_config={
+        {
             "service": "Service",
             "operation": "Operation",
             "requests": st.column_config.NumberColumn("Requests (n)", format="localized"),

@@ -12,6 +12,7 @@ from tailscope_dashboard import _data as data
 from tailscope_dashboard import _figures as figures
 from tailscope_dashboard import _listing as listing
 from tailscope_dashboard import _pages as pages
+from tailscope_dashboard import _placing as placing
 from tailscope_dashboard import _states as states
 from tailscope_dashboard import palette
 
@@ -70,7 +71,7 @@ def _filters() -> listing.Wanted:
         st.text_input(
             "Find in trace id, operation, instance, model",
             key=address.seeded(address.FIND, wanted.find or ""),
-            on_change=address.writer(address.FIND, _text, address.SHEET),
+            on_change=address.writer(address.FIND, address.stripped, address.SHEET),
             width=300,
         )
         st.selectbox(
@@ -96,7 +97,7 @@ def _sheet_choice(wanted: listing.Wanted, matching: int) -> None:
     first, last = wanted.skip + 1, min(wanted.skip + listing.ROWS, matching)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
-            f"**{figures.count(matching)} requests** · {first} to {last} shown · click a row to open its trace"
+            f"**{figures.plural(matching, 'request')}** · {first} to {last} · click a row to open its trace"
         )
         st.space("stretch")
         _turn("Previous", -1, wanted, disabled=wanted.sheet <= 1)
@@ -118,47 +119,34 @@ def _turn(label: str, by: int, wanted: listing.Wanted, *, disabled: bool) -> Non
 def _table(scope: Scope, rows: pl.DataFrame) -> None:
     parts = data.stages_of(rows["trace_id"].to_list())
     shown = listing.with_stages(rows, parts)
-    event = st.dataframe(
-        listing.trim(shown),
-        hide_index=True,
-        height="content",
-        key=TABLE_KEY,
-        on_select="rerun",
-        selection_mode="single-cell",
-        column_config={
-            "start": st.column_config.DatetimeColumn("Start (UTC)", format="YYYY-MM-DD HH:mm:ss.SSS"),
-            "duration_ms": st.column_config.ProgressColumn(
-                "Duration, ms",
-                format="%.1f",
-                min_value=0,
-                max_value=listing.longest(rows),
-                color=palette.UNKNOWN,
-            ),
-            "service": "Service",
-            "operation": "Operation",
-            "status": "Status",
-            "http_status": "HTTP",
-            "model": "Model",
-            "instance": "Instance",
-            "output_tokens": "Tokens out",
-            "batch_size": "Batch",
-            "span_count": "Spans",
-            "top_stage": st.column_config.TextColumn(
-                "Mostly in", help="The stage with the most time of its own"
-            ),
-            "top_ms": st.column_config.NumberColumn("of which, ms", format="%.1f"),
-            "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%.1f"),
-            "complete": st.column_config.CheckboxColumn("Complete"),
-            "trace_id": st.column_config.TextColumn("Trace", width="medium"),
-        },
-    )
-    cells = event["selection"]["cells"]
-    if cells:
-        pages.go("trace", scope.link() | {address.TRACE: rows["trace_id"][cells[0][0]]})
+    row = placing.clicked_row(listing.trim(shown), _columns(listing.longest(rows)), key=TABLE_KEY)
+    if row is not None:
+        pages.go("trace", scope.link() | {address.TRACE: rows["trace_id"][row]})
 
 
-def _text(value: object) -> str | None:
-    return str(value).strip() if value else None
+def _columns(longest_ms: float) -> placing.Columns:
+    return {
+        "start": st.column_config.DatetimeColumn(
+            "Start (UTC)", format="YYYY-MM-DD HH:mm:ss.SSS", timezone="UTC"
+        ),
+        "duration_ms": st.column_config.ProgressColumn(
+            "Duration, ms", format="%.1f", min_value=0, max_value=longest_ms, color=palette.UNKNOWN
+        ),
+        "top_stage": st.column_config.TextColumn("Mostly in", help="The stage with the most time of its own"),
+        "top_ms": st.column_config.NumberColumn("of which, ms", format="%.1f"),
+        "service": "Service",
+        "operation": "Operation",
+        "status": "Status",
+        "http_status": "HTTP",
+        "model": "Model",
+        "instance": "Instance",
+        "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%.1f"),
+        "output_tokens": "Tokens out",
+        "batch_size": "Batch",
+        "span_count": "Spans",
+        "complete": st.column_config.CheckboxColumn("Complete"),
+        "trace_id": st.column_config.TextColumn("Trace", width="medium"),
+    }
 
 
 def _outcome_text(value: object) -> str | None:

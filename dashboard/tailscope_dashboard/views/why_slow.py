@@ -14,6 +14,7 @@ from tailscope_dashboard import _controls as controls
 from tailscope_dashboard import _data as data
 from tailscope_dashboard import _figures as figures
 from tailscope_dashboard import _pages as pages
+from tailscope_dashboard import _placing as placing
 from tailscope_dashboard import _states as states
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ def _bridge(report: Report, steps: list[bridges.Step]) -> None:
             f"**From the typical request to the tail** · n = {figures.count(report.requests)} · "
             f"{figures.milliseconds(report.excess_ms, signed=True)} in all · whiskers: 95 % intervals"
         )
-        st.altair_chart(
+        placing.chart(
             charts.bridge(steps, theme=st.context.theme.type),
             height=46 + 38 * len(steps),
-            alt="Bridge from the typical request to the tail, one bar per stage",
+            alt_text="Bridge from the typical request to the tail, one bar per stage",
         )
         st.caption(bridges.explanation(report))
 
@@ -63,19 +64,18 @@ def _bridge(report: Report, steps: list[bridges.Step]) -> None:
 def _composition(report: Report) -> None:
     with st.container(border=True):
         st.markdown("**The two requests side by side** · where each spends its time, by stage")
-        st.altair_chart(
+        placing.chart(
             charts.composition(bridges.composition(report), theme=st.context.theme.type),
             height=150,
-            alt="Two bars: stages of the typical request and of the tail",
+            alt_text="Two bars: stages of the typical request and of the tail",
         )
 
 
 def _split(report: Report) -> None:
     st.markdown(f"**Stage by stage** · n = {figures.count(report.requests)}")
-    st.dataframe(
+    placing.table(
         bridges.split_table(report),
-        hide_index=True,
-        column_config={
+        {
             "typical_ms": st.column_config.NumberColumn("typical, ms", format="%.2f"),
             "tail_ms": st.column_config.NumberColumn("tail, ms", format="%.2f"),
             "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+.2f"),
@@ -93,11 +93,9 @@ def _services(report: Report) -> None:
     if rows.is_empty():
         return
     st.markdown("**Services, and the gaps between them**")
-    st.dataframe(
+    placing.table(
         rows,
-        hide_index=True,
-        placeholder=figures.MISSING,
-        column_config={
+        {
             "where": "",
             "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+.2f"),
             "share": st.column_config.ProgressColumn(

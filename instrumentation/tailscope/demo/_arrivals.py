@@ -6,6 +6,7 @@ Owns the plan of a run, a pure function of its seed. Sends nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-RATE = 45.0
+RATE = 40.0
 """Requests a second: half of two cores, with services, collector and load on them."""
 
 BURST_SHAPE = 0.6
@@ -26,8 +27,11 @@ WAVE_SIGMA = 0.4
 DOCUMENTS_MEDIAN = 20
 DOCUMENTS_SIGMA = 0.35
 BIG_SIGMA = 0.25
-BIG_DOCUMENTS = 5000
+BIG_DOCUMENTS = 6500
 ACCOUNTS_OF_A_KIND = 200
+BULK_ROW = 6
+INSTANCE_OF = {"slow_instance": 2, "bulk_lane": 0}
+"""Requests that the plan sends to one instance; the others share 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +58,20 @@ class Arrival:
 def plan(requests: int, *, rate: float, seed: int, shares: Shares | None = None) -> list[Arrival]:
     """Return the requests in order of arrival, `rate` a second on average.
 
-    Instances 0 and 1 share the traffic; instance 2, the slow one, gets its share of the plan alone.
+    Instances 0 and 1 share the ordinary traffic; instance 2 is the slow one.
     """
     shares = shares or Shares()
     rng = np.random.default_rng(seed)
     at_s = arrival_times(requests, rate=rate, rng=rng)
     documents = np.clip(rng.lognormal(np.log(DOCUMENTS_MEDIAN), DOCUMENTS_SIGMA, requests), 4, 64)
-    big = np.clip(rng.lognormal(np.log(BIG_DOCUMENTS), BIG_SIGMA, requests), 2500, 10_000)
+    big = np.clip(rng.lognormal(np.log(BIG_DOCUMENTS), BIG_SIGMA, requests), 3000, 13_000)
     instances = rng.integers(0, 2, requests)
     accounts = rng.integers(0, ACCOUNTS_OF_A_KIND, requests)
     fault = assign_faults(requests, shares=shares, rng=rng)
     return [
         Arrival(
             at_s=float(at_s[i]),
-            instance=2 if fault[i] == "slow_instance" else int(instances[i]),
+            instance=INSTANCE_OF.get(fault[i], int(instances[i])),
             account=f"{'far' if fault[i] == 'far_account' else 'near'}-{accounts[i]}",
             documents=int(big[i] if fault[i] == "big_body" else documents[i]),
             bulk=fault[i] == "bulk_lane",
@@ -86,10 +90,20 @@ def arrival_times(requests: int, *, rate: float, rng: np.random.Generator) -> ND
 
 
 def assign_faults(requests: int, *, shares: Shares, rng: np.random.Generator) -> list[str]:
-    """Return for each request the field of `Shares` it falls under, or ''; counts are exact, 1 at least."""
+    """Return for each request the field of `Shares` it falls under, or ''; counts are exact, 1 at least.
+
+    Bulk requests come in rows of `BULK_ROW`, so that some join a window that others have opened.
+    """
     fault = [""] * requests
-    order = iter(rng.permutation(requests).tolist())
-    for name in Shares.__dataclass_fields__:
-        for _ in range(max(1, round(requests * getattr(shares, name)))):
-            fault[next(order)] = name
+    order: list[int] = rng.permutation(requests).tolist()
+    rows = [i for start in order for i in range(start, min(start + BULK_ROW, requests))]
+    for name, candidates in (
+        ("bulk_lane", rows),
+        ("far_account", order),
+        ("slow_instance", order),
+        ("big_body", order),
+    ):
+        free = (i for i in candidates if not fault[i])
+        for i in islice(free, max(1, round(requests * getattr(shares, name)))):
+            fault[i] = name
     return fault

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tailscope.demo._arrivals import BIG_DOCUMENTS, DOCUMENTS_MEDIAN
+from tailscope.demo._arrivals import BIG_DOCUMENTS, BULK_ROW, DOCUMENTS_MEDIAN
 from tailscope.demo._wire import ACCOUNTS, FAR_MS, RANKER, Calibration
 
 if TYPE_CHECKING:
     from tailscope.demo._arrivals import Shares
 
-BULK_WINDOW_MS = 150.0
-HEAP_ENTRIES = 450_000
+BULK_WINDOW_MS = 250.0
+HEAP_ENTRIES = 600_000
 COLLECT_EVERY = 60
-SLOW_PASSES = 48
+SLOW_PASSES = 64
 BIG_BODY_BYTES = 200_000
 INSTANCES = ("ranker-1", "ranker-2", "ranker-3")
 SLOW_INSTANCE = INSTANCES[2]
@@ -43,8 +43,8 @@ class Rows:
         return all(row[column] in values for column, values in self._wanted())
 
     def __str__(self) -> str:
-        """Return the values as a person reads them."""
-        return ", ".join(f"{column} {' + '.join(values)}" for column, values in self._wanted())
+        """Return the values as the report spells them."""
+        return " ".join(" + ".join(values) for _, values in self._wanted())
 
     def _wanted(self) -> list[tuple[str, tuple[str, ...]]]:
         named = [("service", self.service), ("stage", self.stage), ("category", self.category)]
@@ -64,43 +64,40 @@ class Fault:
 
 def planted_faults(ordinary: Calibration, *, shares: Shares) -> list[Fault]:
     """Return the five faults, sized by what an ordinary instance measured of itself at start-up."""
-    far_ms = sum(FAR_MS) / 2
-    inference_ms = ordinary["inference_ms"] * (SLOW_PASSES - 1)
-    body_ms = ordinary["document_ms"] * BIG_DOCUMENTS
+    near, far = FAR_MS
     return [
         Fault(
             name="slow auth dependency",
-            planted=f"{shares.far_account:.0%} of users on a far accounts replica: "
-            f"waits {FAR_MS[0]:.0f}-{FAR_MS[1]:.0f} ms",
-            planted_ms=far_ms,
+            planted=f"{shares.far_account:.0%}: account on a replica, {near:.0f} to {far:.0f} ms away",
+            planted_ms=(near + far) / 2,
             affected="attributes['tenant'] = 'harbour'",
             rows=Rows(service=(ACCOUNTS,), category=("dependency",)),
         ),
         Fault(
             name="batch window",
-            planted=f"{shares.bulk_lane:.0%} in lane 'bulk': batches wait {BULK_WINDOW_MS:.0f} ms for mates",
+            planted=f"{shares.bulk_lane:.0%}: lane 'bulk', window {BULK_WINDOW_MS:.0f} ms, {BULK_ROW} in a row",
             planted_ms=BULK_WINDOW_MS,
             affected="attributes['lane'] = 'bulk'",
             rows=Rows(service=(RANKER,), stage=("queue",)),
         ),
         Fault(
             name="GC pauses",
-            planted=f"gc.collect() every {COLLECT_EVERY} requests, {HEAP_ENTRIES:,} cached entries",
+            planted=f"gc.collect() every {COLLECT_EVERY} requests, {HEAP_ENTRIES:,} entries",
             planted_ms=ordinary["gc_pause_ms"],
             affected="paused",
             rows=Rows(service=(RANKER,), category=("gc",)),
         ),
         Fault(
             name="slow instance",
-            planted=f"{SLOW_INSTANCE}, {shares.slow_instance:.0%} of traffic, runs the model {SLOW_PASSES}x",
-            planted_ms=inference_ms,
+            planted=f"{shares.slow_instance:.0%}: {SLOW_INSTANCE} runs the model {SLOW_PASSES} times",
+            planted_ms=ordinary["inference_ms"] * (SLOW_PASSES - 1),
             affected=f"instance = '{SLOW_INSTANCE}'",
             rows=Rows(service=(RANKER,), stage=("inference",)),
         ),
         Fault(
             name="big payloads",
-            planted=f"{shares.big_body:.0%} send {BIG_DOCUMENTS:,} documents instead of {DOCUMENTS_MEDIAN}",
-            planted_ms=body_ms,
+            planted=f"{shares.big_body:.0%}: {BIG_DOCUMENTS:,} documents instead of {DOCUMENTS_MEDIAN}",
+            planted_ms=ordinary["document_ms"] * BIG_DOCUMENTS,
             affected=f"body_bytes > {BIG_BODY_BYTES}",
             rows=Rows(service=(RANKER,), stage=("preprocess", "serialize")),
         ),

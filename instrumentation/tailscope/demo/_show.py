@@ -7,47 +7,52 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
     from tailscope.demo._measure import Measured
 
-LEAST_WIDTH = 110
-"""Columns to lay the table out for where the terminal is narrower or there is none (a pipe, CI)."""
+WIDTH_WITHOUT_TERMINAL = 100
+"""Columns to lay the table out for in a pipe or in CI."""
 
 
 def planted(measured: list[Measured], report: dict[str, Any], end: dict[str, Any]) -> None:
     """Print the table of faults and the check from outside on stdout."""
     console = Console(highlight=False)
-    console = Console(highlight=False, width=max(console.width, LEAST_WIDTH))
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
     console.print()
     console.print(planted_table(measured, percentile=report["percentile"]))
     missing = [found.fault.name for found in measured if not found.shows]
     if missing:
-        console.print(f"[yellow]Not seen in this run: {', '.join(missing)}.[/yellow]")
+        console.print(f"[yellow]Not seen in this run: {', '.join(missing)}.[/yellow]", soft_wrap=True)
     else:
         console.print("Every planted fault shows where it was planted.")
     console.print(client_line(report, end))
 
 
 def planted_table(measured: list[Measured], *, percentile: float) -> Table:
-    """Return one row for each fault: what was planted, where it shows, and with how many milliseconds."""
-    table = Table(title="Planted on purpose | where it shows", title_justify="left", show_lines=True)
-    table.add_column("planted", ratio=5)
-    table.add_column("shows in", ratio=3)
+    """Return one row for each fault: what was planted, where it shows, and with how many milliseconds.
+
+    `measured` compares requests that met the fault with all others; the last column is its part of the split.
+    """
+    table = Table(title="Planted on purpose, and where it shows", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("planted (share of the requests)", ratio=1)
+    table.add_column("shows in")
     table.add_column("requests", justify="right")
     table.add_column("planted", justify="right")
     table.add_column("measured", justify="right")
-    table.add_column(f"in the p{percentile * 100:g} split", justify="right")
+    table.add_column(f"of p{percentile * 100:g}", justify="right")
     for found in measured:
         table.add_row(
             f"[bold]{found.fault.name}[/bold]\n{found.fault.planted}",
             str(found.fault.rows),
-            f"{found.affected:,} of {found.affected + found.others:,}",
+            f"{found.affected:,}",
             f"{found.fault.planted_ms:.0f} ms",
             f"{'' if found.shows else '[yellow]not seen: '}{found.difference_ms:+.0f} ms",
-            f"{found.excess_ms:+.1f} ms",
+            f"{found.excess_ms:+.0f} ms",
         )
     return table
 

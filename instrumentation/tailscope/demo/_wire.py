@@ -15,7 +15,7 @@ ACCOUNTS_PORT: Final = 8100
 ONLINE_LANE: Final = "online"
 BULK_LANE: Final = "bulk"
 
-FAR_MS: Final = (80.0, 240.0)
+FAR_MS: Final = (80.0, 400.0)
 """The least and most that a look-up on the far accounts replica waits; the same each time for one account."""
 
 

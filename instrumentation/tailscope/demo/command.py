@@ -31,7 +31,7 @@ from tailscope.demo._wire import RANKER, Calibration
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-REQUESTS = 2400
+REQUESTS = 2000
 LEAST_REQUESTS = 320
 """The report refuses a p99 of fewer than 300 requests; a few may fail."""
 
@@ -64,7 +64,11 @@ def main(argv: list[str]) -> int:
             run(fleet, options, talk)
     except (ChildError, AskError) as error:
         talk.print(
-            f"The demo failed: {error}\nIts logs: {folder}", style="red", markup=False, highlight=False
+            f"The demo failed: {error}\nIts logs: {folder}",
+            style="red",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
         return 1
     except KeyboardInterrupt:
@@ -83,7 +87,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         description="Start a collector and a real model service with planted faults, and explain its tail.",
     )
     parser.add_argument(
-        "--requests", type=int, default=REQUESTS, help="how many (default %(default)s, 45 a second)"
+        "--requests", type=int, default=REQUESTS, help="how many (default %(default)s, 40 a second)"
     )
     parser.add_argument("--no-dashboard", action="store_true", help="exit after the report")
     parser.add_argument(
@@ -137,7 +141,8 @@ def drive(fleet: Fleet, requests: int, talk: Console) -> Driven:
         fleet.collector()
         calibration = fleet.services()
     talk.print(
-        f"Sending {requests:,} requests, {RATE:.0f} a second on average, some of them into planted faults."
+        f"Sending {requests:,} requests, {RATE:.0f} a second on average, some of them into planted faults.",
+        soft_wrap=True,
     )
     began = 0.0
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

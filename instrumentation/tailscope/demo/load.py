@@ -148,7 +148,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--target", action="append", metavar="URL", help="one ranker instance; the third is the slow one"
     )
-    parser.add_argument("--requests", type=int, default=2400)
+    parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--rate", type=float, default=_arrivals.RATE, help="requests a second on average")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)

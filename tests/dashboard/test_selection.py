@@ -1,0 +1,149 @@
+"""The selection in the address: windows, filters, and the links that keep them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import streamlit as st
+from hypothesis import assume, given
+from hypothesis import strategies as hs
+
+from tailscope_dashboard import _address as address
+from tailscope_dashboard import _listing as listing
+from tailscope_dashboard._scope import Extent, Scope, read_scope, window_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
+EXTENT = Extent(1000, NOON, NOON + timedelta(hours=2))
+
+
+@pytest.fixture(autouse=True)
+def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """Stand in for the address bar, which only a running page has."""
+    parameters: dict[str, str] = {}
+    monkeypatch.setattr(st, "query_params", parameters)
+    return parameters
+
+
+def scope(since: datetime, until: datetime) -> Scope:
+    return Scope(None, None, None, since, until)
+
+
+def test_no_window_is_all_that_is_stored() -> None:
+    found = read_scope(EXTENT)
+
+    assert (found.since, found.until) == (NOON, NOON + timedelta(hours=2, microseconds=1))
+
+
+def test_window_ends_at_the_newest_request_and_not_now(url: dict[str, str]) -> None:
+    url["window"] = "15m"
+
+    found = read_scope(EXTENT)
+
+    assert found.until == NOON + timedelta(hours=2, microseconds=1)
+    assert found.until - found.since == timedelta(minutes=15)
+
+
+def test_window_longer_than_the_data_begins_with_the_data(url: dict[str, str]) -> None:
+    url["window"] = "24h"
+
+    assert read_scope(EXTENT).since == NOON
+
+
+def test_two_moments_win_over_a_named_window(url: dict[str, str]) -> None:
+    url |= {"window": "5m", "since": "2026-11-30T12:10:00Z", "until": "2026-11-30T12:20:00+00:00"}
+
+    found = read_scope(EXTENT)
+
+    assert window_name() == "custom"
+    assert (found.since, found.until) == (NOON + timedelta(minutes=10), NOON + timedelta(minutes=20))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"window": "fortnight"},
+        {"since": "yesterday"},
+        {"since": "2026-11-30T13:00:00Z", "until": "2026-11-30T12:00:00Z"},
+    ],
+    ids=["unknown name", "no time", "backwards"],
+)
+def test_unreadable_window_is_everything(url: dict[str, str], parameters: dict[str, str]) -> None:
+    url |= parameters
+
+    assert read_scope(EXTENT).since == NOON
+
+
+def test_link_freezes_the_window(url: dict[str, str]) -> None:
+    url |= {"window": "15m", "service": "ranker", "sheet": "3"}
+
+    assert read_scope(EXTENT).link() == {
+        "service": "ranker",
+        "since": "2026-11-30T13:45:00.000001Z",
+        "until": "2026-11-30T14:00:00.000001Z",
+    }
+
+
+@given(hs.datetimes(timezones=hs.timezones()))
+def test_moment_survives_the_address(when: datetime) -> None:
+    assume(1 < when.year < 9999)  # a zone must not carry it out of the calendar
+
+    assert address.moment(address.moment_text(when)) == when
+
+
+@given(hs.floats(min_value=1e-6, max_value=1e9), hs.integers(min_value=1, max_value=200))
+def test_steps_never_exceed_the_pieces_asked_for(seconds: float, pieces: int) -> None:
+    window = timedelta(seconds=seconds)
+    step_us = scope(NOON, NOON + window).step_us(pieces)
+
+    assert step_us > 0
+    assert window.total_seconds() * 1e6 / step_us <= pieces * (1 + 1e-6)
+
+
+def test_selection_reaches_the_query_as_a_condition(url: dict[str, str]) -> None:
+    url |= {"service": "it's", "where": "batch_size > 4"}
+
+    condition = read_scope(EXTENT).values()["selection"]
+
+    assert "service = 'it''s'" in str(condition)
+    assert "batch_size > 4" in str(condition)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field", "value"),
+    [
+        ({}, "min_ms", None),
+        ({"min_ms": "12.5"}, "min_ms", 12.5),
+        ({"min_ms": "fast"}, "min_ms", None),
+        ({"min_ms": "-4"}, "min_ms", None),
+        ({"min_ms": "inf"}, "min_ms", None),
+        ({"status": "error"}, "only_errors", True),
+        ({"sheet": "0"}, "sheet", 1),
+        ({"sheet": "7"}, "sheet", 7),
+        ({"sheet": "\u00b2"}, "sheet", 1),
+        ({"sheet": "999999"}, "sheet", listing.SHEETS),
+    ],
+)
+def test_filter_that_cannot_be_read_counts_as_not_given(
+    url: dict[str, str], parameters: dict[str, str], field: str, value: object
+) -> None:
+    url |= parameters
+
+    assert getattr(listing.read_wanted(), field) == value
+
+
+def test_sort_by_an_unknown_column_is_by_duration(url: dict[str, str]) -> None:
+    url["sort"] = "duration_ms; drop table requests"
+
+    assert listing.read_wanted().order.column == "duration_ms"
+
+
+def test_default_filters_stay_out_of_the_address() -> None:
+    assert listing.sort_text("duration_ms") is None
+    assert listing.order_text("desc") is None
+    assert listing.sheet_text(1) is None
+    assert listing.number_text(0.0) is None

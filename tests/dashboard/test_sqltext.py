@@ -1,0 +1,121 @@
+"""The one way in which a value gets into a query, tried on DuckDB itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from importlib.resources import files
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailscope_dashboard import _sqltext as sqltext
+from tailscope_dashboard._sqltext import SORTABLE, Condition, Ordering, literal
+
+QUERIES = sorted(
+    path.name.removesuffix(".sql") for path in files("tailscope_dashboard").joinpath("queries").iterdir()
+)
+VALUES: dict[str, sqltext.Value] = {
+    "selection": Condition("service = 'a' -- a comment"),
+    "since": datetime(2026, 11, 30, tzinfo=UTC),
+    "step_us": 30_000_000,
+    "per_octave": 4,
+    "min_ms": None,
+    "only_errors": False,
+    "find": "it's",
+    "order": Ordering("duration_ms"),
+    "rows": 25,
+    "skip": 0,
+    "trace_ids": ["a", "b"],
+}
+SCHEMA = """
+create table requests (trace_id varchar, service varchar, operation varchar, start_time timestamp,
+    duration_ms double, status varchar, http_status bigint, model varchar, version varchar, instance varchar,
+    ttft_ms double, tpot_ms double, input_tokens bigint, output_tokens bigint, batch_size bigint,
+    cold_start boolean, span_count bigint, complete boolean, sample_weight double);
+create table stages (trace_id varchar, service varchar, stage varchar, category varchar, operation varchar,
+    self_ms double);
+"""
+
+
+@given(st.text().filter(lambda text: "\0" not in text))
+def test_any_text_comes_back_as_it_was(text: str) -> None:
+    assert duckdb.sql(f"select {literal(text)}").fetchall() == [(text,)]
+
+
+@given(st.text())
+def test_no_text_ends_the_literal_early(text: str) -> None:
+    statements = duckdb.extract_statements(f"select {literal(text)}")
+
+    assert len(statements) == 1
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_any_number_comes_back_as_it_was(number: float) -> None:
+    assert duckdb.sql(f"select cast({literal(number)} as double)").fetchall() == [(number,)]
+
+
+def test_time_of_another_zone_becomes_utc() -> None:
+    local = datetime(2026, 11, 30, 14, 0, 0, 250, tzinfo=timezone(timedelta(hours=2)))
+
+    assert literal(local) == "TIMESTAMP '2026-11-30 12:00:00.000250'"
+
+
+def test_empty_list_matches_nothing() -> None:
+    assert duckdb.sql(f"select 'a' in {literal([])}").fetchall() == [(None,)]
+
+
+def test_condition_with_a_comment_keeps_its_parenthesis() -> None:
+    condition = literal(Condition("1 = 0 -- never"))
+
+    assert duckdb.sql(f"select 1 where {condition} and true").fetchall() == []
+
+
+def test_empty_condition_is_true() -> None:
+    assert duckdb.sql(f"select 1 where {literal(Condition('  '))}").fetchall() == [(1,)]
+
+
+def test_order_is_a_column_of_the_closed_list() -> None:
+    with pytest.raises(ValueError, match="Cannot sort by 'duration_ms; drop table requests'"):
+        Ordering("duration_ms; drop table requests")
+
+
+def test_missing_parameter_is_an_error() -> None:
+    with pytest.raises(KeyError, match="step_us"):
+        sqltext.bound("over_time", {"selection": Condition(""), "since": None})
+
+
+def test_value_that_looks_like_a_parameter_stays_a_value() -> None:
+    query = sqltext.bound("matching", VALUES | {"find": "$rows"})
+
+    assert "lower('$rows')" in query
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_query_runs_on_the_documented_columns(name: str) -> None:
+    database = duckdb.connect()
+    database.execute(SCHEMA)
+
+    query = sqltext.bound(name, VALUES)
+
+    assert sqltext.parameters_of(name) <= set(VALUES)
+    assert len(duckdb.extract_statements(query)) == 1
+    database.sql(query).fetchall()
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_query_opens_by_saying_what_one_row_is(name: str) -> None:
+    text = files("tailscope_dashboard").joinpath("queries", f"{name}.sql").read_text("utf-8")
+
+    assert text.startswith("-- One row")
+
+
+@pytest.mark.parametrize("column", SORTABLE)
+def test_every_sortable_column_is_one_of_requests(column: str) -> None:
+    database = duckdb.connect()
+    database.execute(SCHEMA)
+
+    database.sql(
+        sqltext.bound("slow_requests", VALUES | {"order": Ordering(column, descending=False)})
+    ).fetchall()

@@ -1,0 +1,285 @@
+"""How spans leave: retries, refusals, bounds, counts, and a service that runs on without a collector."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+import tailscope
+from tailscope import _runtime
+from tests.instrumentation.receiver import Receiver, grpc_receiver, http_receiver, partial_success
+
+if TYPE_CHECKING:
+    from tests.instrumentation.conftest import Run
+
+
+def record(count: int, name: str = "work", **attributes: Any) -> None:
+    """Record some spans."""
+    for number in range(count):
+        with tailscope.request(f"{name} {number}", attributes=attributes or None):
+            pass
+
+
+def closed_port() -> int:
+    """Return a loopback port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+    """Wait for a condition; fail with `what` at the deadline."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {timeout_s} s: {tailscope.stats()}"
+        pause.wait(0.01)
+
+
+def test_spans_arrive_by_themselves(receiver: Receiver) -> None:
+    tailscope.init(endpoint=receiver.endpoint)
+    record(3)
+
+    receiver.wait_for(lambda spans: len(spans) == 3, "three spans")
+    wait_until(lambda: tailscope.stats().sent == 3, "count of what was sent")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED],
+)
+def test_a_collector_that_asks_for_patience_gets_every_span_once(
+    receiver: Receiver, code: grpc.StatusCode
+) -> None:
+    receiver.answers[:] = [code, code]
+    tailscope.init(endpoint=receiver.endpoint)
+    record(5)
+
+    assert tailscope.flush(timeout_s=10)
+    assert len(receiver.spans()) == 5
+    stats = tailscope.stats()
+    assert (stats.sent, stats.dropped, stats.errors) == (5, {}, {f"export:{code.name}": 2})
+
+
+def test_a_refused_request_is_counted_and_not_repeated(receiver: Receiver) -> None:
+    receiver.answers[:] = [grpc.StatusCode.INVALID_ARGUMENT]
+    tailscope.init(endpoint=receiver.endpoint)
+    record(4, "refused")
+    assert tailscope.flush(timeout_s=10)
+    record(1, "next")
+    assert tailscope.flush(timeout_s=10)
+
+    assert [span.name for span in receiver.spans()] == ["next 0"]
+    assert tailscope.stats().dropped == {"refused:INVALID_ARGUMENT": 4}
+
+
+def test_spans_that_the_collector_leaves_out_are_counted(receiver: Receiver) -> None:
+    receiver.answers[:] = [partial_success(2, "too old")]
+    tailscope.init(endpoint=receiver.endpoint)
+    record(5)
+
+    assert tailscope.flush(timeout_s=10)
+    stats = tailscope.stats()
+    assert (stats.sent, stats.dropped, stats.errors) == (3, {"rejected": 2}, {"export:rejected": 1})
+
+
+def test_headers_and_gzip_over_grpc(receiver: Receiver) -> None:
+    tailscope.init(endpoint=receiver.endpoint, headers={"Authorization": "Bearer t"}, compression="gzip")
+    record(2)
+
+    assert tailscope.flush(timeout_s=10)
+    assert receiver.headers[0]["authorization"] == "Bearer t"
+    assert receiver.headers[0]["user-agent"].startswith("tailscope-python")
+    assert len(receiver.spans()) == 2
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_over_http(compression: str) -> None:
+    with http_receiver() as receiver:
+        tailscope.init(
+            endpoint=receiver.endpoint, protocol="http/protobuf", headers={"X-Token": "t"}, compression=compression
+        )
+        for _ in range(3):
+            record(2)
+            assert tailscope.flush(timeout_s=10)
+
+        assert len(receiver.spans()) == 6
+        assert {headers[":path"] for headers in receiver.headers} == {"/v1/traces"}
+        assert receiver.headers[0]["content-type"] == "application/x-protobuf"
+        assert receiver.headers[0]["x-token"] == "t"
+        assert receiver.headers[0].get("content-encoding", "none") == compression
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_http_retries_what_may_be_retried(status: int) -> None:
+    with http_receiver() as receiver:
+        receiver.answers[:] = [status, status]
+        tailscope.init(endpoint=receiver.endpoint, protocol="http/protobuf")
+        record(3)
+
+        assert tailscope.flush(timeout_s=10)
+        assert len(receiver.spans()) == 3
+        assert tailscope.stats().errors == {f"export:HTTP {status}": 2}
+
+
+def test_http_refusal_is_counted() -> None:
+    with http_receiver() as receiver:
+        receiver.answers[:] = [400]
+        tailscope.init(endpoint=receiver.endpoint, protocol="http/protobuf")
+        record(3)
+
+        assert tailscope.flush(timeout_s=10)
+        assert tailscope.stats().dropped == {"refused:HTTP 400": 3}
+
+
+def test_nothing_is_larger_than_a_request_and_nothing_is_lost(receiver: Receiver) -> None:
+    tailscope.init(endpoint=receiver.endpoint)
+    for number in range(2500):
+        with tailscope.request("work", attributes={f"prompt {n}": "x" * 3000 for n in range(2)}) as request:
+            request.set("n", number)
+
+    assert tailscope.flush(timeout_s=30)
+    assert sorted(span.attributes["n"] for span in receiver.spans()) == list(range(2500))
+    assert max(len(body) for body in receiver.bodies) <= _runtime.REQUEST_BYTES
+
+
+def test_while_the_collector_is_away_the_newest_are_dropped_and_counted() -> None:
+    tailscope.init(
+        endpoint=f"http://127.0.0.1:{closed_port()}", buffer_bytes=1 << 16, buffer_spans=100, flush_interval_s=0.005
+    )
+    for round_ in range(200):
+        record(20, f"round {round_}", padding="x" * 500)
+        time.sleep(0.001)
+    wait_until(lambda: tailscope.stats().errors.get("export:UNAVAILABLE", 0) > 0, "failed attempt")
+
+    stats = tailscope.stats()
+    assert stats.recorded == 4000
+    assert stats.sent == 0
+    assert set(stats.dropped) == {"buffer_full"}
+    assert stats.pending + stats.dropped["buffer_full"] == 4000
+    assert stats.pending_bytes <= (1 << 16) + 2 * 65_536
+    assert stats.pending < 500
+
+
+def test_what_waited_is_sent_when_the_collector_comes_back() -> None:
+    port = closed_port()
+    tailscope.init(endpoint=f"http://127.0.0.1:{port}")
+    record(10)
+    wait_until(lambda: tailscope.stats().errors.get("export:UNAVAILABLE", 0) > 0, "failed attempt")
+
+    with grpc_receiver(port) as receiver:
+        receiver.wait_for(lambda spans: len(spans) == 10, "ten spans")
+        wait_until(lambda: tailscope.stats().sent == 10, "count of what was sent")
+
+
+def test_a_hanging_collector_costs_the_request_path_nothing(receiver: Receiver) -> None:
+    receiver.delay_s = 1.0
+    tailscope.init(endpoint=receiver.endpoint)
+    record(1)
+    receiver.wait_for(lambda spans: True, "anything")
+    slowest = 0.0
+    for _ in range(200):
+        start = time.thread_time()
+        record(5)
+        slowest = max(slowest, time.thread_time() - start)
+
+    assert slowest < 0.05
+    receiver.delay_s = 0.0
+
+
+def test_flush_and_shutdown_keep_their_time_with_a_dead_collector() -> None:
+    tailscope.init(endpoint=f"http://127.0.0.1:{closed_port()}")
+    record(10)
+
+    start = time.monotonic()
+    assert not tailscope.flush(timeout_s=0.5)
+    assert 0.4 <= time.monotonic() - start < 1.5
+    start = time.monotonic()
+    tailscope.shutdown(timeout_s=2)
+    assert time.monotonic() - start < 2.5
+    record(3)
+    stats = tailscope.stats()
+    assert (stats.mode, stats.recorded, stats.pending, stats.dropped) == ("closed", 13, 0, {"shutdown": 13})
+
+
+def test_shutdown_sends_what_is_left_and_may_be_repeated(receiver: Receiver) -> None:
+    tailscope.init(endpoint=receiver.endpoint, flush_interval_s=60)
+    record(10)
+
+    tailscope.shutdown()
+    tailscope.shutdown()
+
+    assert len(receiver.spans()) == 10
+    assert tailscope.stats().sent == 10
+
+
+def test_recording_starts_again_after_shutdown(receiver: Receiver) -> None:
+    tailscope.init(endpoint=receiver.endpoint)
+    record(1, "before")
+    tailscope.shutdown()
+    tailscope.init(endpoint=receiver.endpoint)
+    record(1, "after")
+
+    assert tailscope.flush(timeout_s=10)
+    assert [span.name for span in receiver.spans()] == ["before 0", "after 0"]
+
+
+def test_a_process_that_ends_sends_its_last_spans(receiver: Receiver, run_python: Run) -> None:
+    done = run_python(
+        "import sys, tailscope\n"
+        "tailscope.init(endpoint=sys.argv[1], flush_interval_s=60)\n"
+        "with tailscope.request('last'): pass",
+        receiver.endpoint,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [span.name for span in receiver.spans()] == ["last"]
+
+
+@pytest.mark.parametrize("hang", [False, True], ids=["refused", "hanging"])
+def test_without_a_collector_a_service_runs_on_and_ends_in_time(run_python: Run, hang: bool) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if hang:
+            listener.listen(1)  # accepts in the kernel, never answers
+        done = run_python(
+            "import sys, time, atexit, tailscope\n"
+            "tailscope.init(endpoint=sys.argv[1], buffer_spans=1000, buffer_bytes=1 << 16)\n"
+            "def end():\n"
+            "    start = time.monotonic()\n"
+            "    tailscope.shutdown()\n"
+            "    stats = tailscope.stats()\n"
+            "    print(time.monotonic() - start, stats.recorded, sum(stats.dropped.values()), stats.pending)\n"
+            "atexit.register(end)\n"
+            "answers = 0\n"
+            "for _ in range(20000):\n"
+            "    with tailscope.request('r'), tailscope.stage('auth'): answers += 1\n"
+            "print(answers)",
+            f"http://127.0.0.1:{listener.getsockname()[1]}",
+        )
+
+    answers, ending = done.stdout.splitlines()
+    seconds, recorded, dropped, pending = ending.split()
+    assert (done.returncode, answers, recorded, dropped, pending) == (0, "20000", "40000", "40000", "0")
+    assert float(seconds) <= 2.3
+    assert done.stderr.count("Spans wait for the collector") <= 1
+    assert "Traceback" not in done.stderr
+
+
+def test_failures_are_logged_once_on_our_logger(caplog: pytest.LogCaptureFixture) -> None:
+    tailscope.init(endpoint=f"http://127.0.0.1:{closed_port()}")
+    for _ in range(3):
+        record(2)
+        tailscope.flush(timeout_s=0.2)
+
+    records = [record for record in caplog.records if record.name == "tailscope"]
+    assert len(records) == 1
+    assert records[0].message.startswith("Spans wait for the collector: UNAVAILABLE")
+    assert tailscope.stats().errors["export:UNAVAILABLE"] >= 2

@@ -1,0 +1,133 @@
+"""Forked workers: own threads, own instance id, nothing sent twice, nothing lost at a normal end."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.instrumentation.conftest import Run
+    from tests.instrumentation.receiver import Receiver
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+
+START = "import os, sys, tailscope\ntailscope.init(service='ranker', endpoint=sys.argv[1], flush_interval_s=60)\n"
+
+
+def test_parent_and_children_each_send_their_own_spans_once(receiver: Receiver, run_python: Run) -> None:
+    done = run_python(
+        START + "with tailscope.request('before'): pass\n"
+        "children = []\n"
+        "for number in range(3):\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        with tailscope.request(f'child {number}'): pass\n"
+        "        sys.exit(0)\n"
+        "    children.append(pid)\n"
+        "print([os.waitpid(pid, 0)[1] for pid in children])\n"
+        "with tailscope.request('after'): pass",
+        receiver.endpoint,
+    )
+
+    assert (done.stdout, done.stderr) == ("[0, 0, 0]\n", "")
+    spans = receiver.spans()
+    assert sorted(span.name for span in spans) == ["after", "before", "child 0", "child 1", "child 2"]
+    instances = {span.name: span.resource["service.instance.id"] for span in spans}
+    assert instances["before"] == instances["after"]
+    assert len(set(instances.values())) == 4
+    assert len({span.resource["process.pid"] for span in spans}) == 4
+    assert len({span.trace_id for span in spans}) == 5
+
+
+def test_a_fork_inside_a_request_keeps_the_trace(receiver: Receiver, run_python: Run) -> None:
+    done = run_python(
+        START + "with tailscope.request('request'):\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        with tailscope.stage('inference'): pass\n"
+        "        tailscope.flush()\n"
+        "        os._exit(0)\n"
+        "    os.waitpid(pid, 0)",
+        receiver.endpoint,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    spans = receiver.by_name()
+    assert spans["inference"].parent_id == spans["request"].span_id
+
+
+def test_a_child_that_leaves_the_block_of_its_parent_sends_no_copy_of_it(
+    receiver: Receiver, run_python: Run
+) -> None:
+    done = run_python(
+        START + "from opentelemetry import trace\n"
+        "tracer = trace.get_tracer('lib')\n"
+        "with tailscope.request('request'), tracer.start_as_current_span('theirs'), tailscope.stage('auth'):\n"
+        "    pid = os.fork()\n"
+        "    if pid: os.waitpid(pid, 0)\n"
+        "with tracer.start_as_current_span('next child' if not pid else 'next parent'): pass",
+        receiver.endpoint,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    names = sorted(span.name for span in receiver.spans())
+    assert names == ["auth", "next child", "next parent", "request", "theirs"]
+
+
+def test_children_of_multiprocessing_flush_when_they_end(receiver: Receiver, run_python: Run) -> None:
+    done = run_python(
+        START + "import multiprocessing\n"
+        "def work(number):\n"
+        "    with tailscope.request(f'child {number}'): pass\n"
+        "context = multiprocessing.get_context('fork')\n"
+        "children = [context.Process(target=work, args=(number,)) for number in range(2)]\n"
+        "with tailscope.request('parent'):\n"
+        "    for child in children: child.start()\n"
+        "    for child in children: child.join(20)\n"
+        "print([child.exitcode for child in children])",
+        receiver.endpoint,
+    )
+
+    assert (done.stdout, done.stderr) == ("[0, 0]\n", "")
+    spans = receiver.by_name()
+    assert sorted(spans) == ["child 0", "child 1", "parent"]
+    assert {spans["child 0"].parent_id, spans["child 1"].parent_id} == {spans["parent"].span_id}
+    assert {span.kind for span in spans.values()} == {"server"}
+
+
+def test_a_server_that_forks_its_workers_forks_no_thread(receiver: Receiver, run_python: Run) -> None:
+    done = run_python(
+        START + "import threading\n"
+        "print(threading.active_count())\n"
+        "pid = os.fork()\n"
+        "if not pid:\n"
+        "    with tailscope.request('worker'): pass\n"
+        "    print(threading.active_count(), tailscope.flush(timeout_s=10), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0)\n"
+        "print(threading.active_count())",
+        receiver.endpoint,
+    )
+
+    assert (done.stdout, done.stderr) == ("1\n3 True\n1\n", "")
+    assert [span.name for span in receiver.spans()] == ["worker"]
+
+
+def test_a_given_instance_id_stays_and_differs_in_children(receiver: Receiver, run_python: Run) -> None:
+    done = run_python(
+        START + "with tailscope.request('parent'): pass\n"
+        "pid = os.fork()\n"
+        "with tailscope.request('child' if not pid else 'parent again'): pass\n"
+        "if pid: os.waitpid(pid, 0)",
+        receiver.endpoint,
+        OTEL_RESOURCE_ATTRIBUTES="service.instance.id=pod-7,service.version=1.2",
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    spans = receiver.by_name()
+    assert spans["parent"].resource["service.instance.id"] == "pod-7"
+    assert spans["parent again"].resource["service.instance.id"] == "pod-7"
+    child = spans["child"].resource
+    assert (child["service.instance.id"], child["service.version"]) == (f"pod-7-{child['process.pid']}", "1.2")
