@@ -21,6 +21,7 @@ for name in ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np
 import polars as pl
 import pyarrow as pa
+
 import tailscope_analyzer as ta
 
 SHAPE = (
@@ -47,7 +48,9 @@ def spans_table(spans: int, seed: int = 1) -> pa.Table:
     start = 1_735_689_600_000_000_000 + np.sort(rng.integers(0, 3_600_000_000_000, traces))
     duration = rng.lognormal(np.log(5e7), 0.5, traces).astype(np.int64)
     trace_id = np.array([f"{high:016x}{low:016x}" for high, low in rng.integers(1, 1 << 62, (traces, 2))])
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in ("trace", "row", "id", "parent", "start", "length")}
+    columns: dict[str, list[np.ndarray]] = {
+        name: [] for name in ("trace", "row", "id", "parent", "start", "length")
+    }
     placed: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for row, (_, parent, _, _, begins, ends, share) in enumerate(SHAPE):
         above = placed[parent] if parent >= 0 else (np.zeros(traces, dtype=np.uint64), start, duration)
@@ -58,7 +61,9 @@ def spans_table(spans: int, seed: int = 1) -> pa.Table:
         ids = rng.integers(1, 1 << 63, traces).astype(np.uint64)
         placed.append((ids, begin, length))
         for name, values in zip(
-            columns, (here, np.full(len(here), row), ids[here], above[0][here], begin[here], length[here]), strict=True
+            columns,
+            (here, np.full(len(here), row), ids[here], above[0][here], begin[here], length[here]),
+            strict=True,
         ):
             columns[name].append(values)
     flat = {name: np.concatenate(parts) for name, parts in columns.items()}
@@ -141,7 +146,9 @@ def many_requests(requests: int) -> ta.Traces:
 
 def main() -> int:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description="Measure spans to ledger, and requests to report, on one core.")
+    parser = argparse.ArgumentParser(
+        description="Measure spans to ledger, and requests to report, on one core."
+    )
     parser.add_argument("--spans", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--report-requests", type=int, default=1_000_000)
@@ -154,7 +161,9 @@ def main() -> int:
     sums = traces.ledger.group_by("trace_id").agg(pl.col("self_ns").sum())
     joined = traces.requests.join(sums, on="trace_id")
     assert (joined["duration_ns"] == joined["self_ns"]).all(), "the ledger is not exact"
-    print(f"machine: {platform.machine()}, Python {platform.python_version()}, one core; command: {' '.join(sys.argv)}")
+    print(
+        f"machine: {platform.machine()}, Python {platform.python_version()}, one core; command: {' '.join(sys.argv)}"
+    )
     print(f"{'what':<44}{'n':>12}{'seconds':>9}{'per second':>14}")
     for what, work in (
         ("spans -> ledger", lambda: ta.Traces.from_spans(table).ledger),
@@ -165,7 +174,9 @@ def main() -> int:
     stored = many_requests(arguments.report_requests)
     seconds = best(2, lambda: ta.report(stored))
     count = arguments.report_requests
-    print(f"{'stored requests -> report with intervals':<44}{count:>12,}{seconds:>9.2f}{count / seconds:>14,.0f}")
+    print(
+        f"{'stored requests -> report with intervals':<44}{count:>12,}{seconds:>9.2f}{count / seconds:>14,.0f}"
+    )
     return 0
 
 

@@ -19,5 +19,5 @@ def shared_file(name: str) -> Path:
     """Return a shared file, or skip the test and say which file is not here."""
     path = shared_root() / name
     if not path.exists():
-        pytest.skip(f"needs {name} of the shared data folder (set TAILSCOPE_SHARED); it is not in the repository")
+        pytest.skip(f"needs {name} of the shared data folder (TAILSCOPE_SHARED); it is not in the repository")
     return path

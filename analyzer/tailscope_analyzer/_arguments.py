@@ -15,9 +15,9 @@ RELATIVE = re.compile(r"-?(\d+(?:\.\d+)?)\s*([smhdw])")
 
 
 def parse_time(text: str, *, now: datetime) -> datetime:
-    """Read `15m`, `2h`, `3d` (that long before now), `now`, a date, or an ISO 8601 time (UTC unless it says else).
+    """Read `15m`, `2h`, `3d` (that long before now), `now`, a date, or an ISO 8601 time.
 
-    Raises InputError for anything else.
+    A time without a zone is UTC. Raises InputError for anything else.
     """
     plain = text.strip()
     if plain.lower() == "now":
@@ -29,7 +29,8 @@ def parse_time(text: str, *, now: datetime) -> datetime:
         when = datetime.fromisoformat(plain)
     except (ValueError, OverflowError) as error:
         raise InputError(
-            f"Not a time: {text!r}. Write 15m, 2h or 3d (that long ago), or ISO 8601 such as 2026-03-01T12:00:00Z."
+            f"Not a time: {text!r}. Write 15m, 2h or 3d (that long ago), "
+            "or ISO 8601 such as 2026-03-01T12:00:00Z."
         ) from error
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 

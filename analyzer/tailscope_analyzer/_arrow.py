@@ -21,6 +21,7 @@ Chunk: TypeAlias = Any
 """One array of a column. Which kind it is follows from the schema; the stubs cannot say."""
 
 pc: Any = pyarrow.compute
+_pl: Any = pl
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,19 @@ class Coded:
     codes: Ints
     values: list[str]
 
+    def at(self, row: int) -> str:
+        """Return the text of a row that is not null."""
+        return self.values[int(self.codes[row])]
+
 
 def frame_of(table: pa.Table) -> pl.DataFrame:
     """Return a table as a Polars frame, without a copy where the types allow it."""
-    return cast("pl.DataFrame", pl.from_arrow(table))  # a table, unlike an array, becomes a frame
+    return cast("pl.DataFrame", _pl.from_arrow(table))  # a table, unlike an array, becomes a frame
+
+
+def series_of(array: Chunk) -> pl.Series:
+    """Return an array as a Polars series."""
+    return cast("pl.Series", _pl.from_arrow(array))  # an array, unlike a table, becomes a series
 
 
 def coded(column: Column, null: str | None = None) -> Coded:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tailscope_analyzer._arrow import pc
+from tailscope_analyzer._arrow import pc, series_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def _find_in_chunk(chunk: Chunk, wanted: Any) -> tuple[Ints, Ints, pl.Series]:
     row = np.searchsorted(offsets, at, side="right") - 1
     texts = items.take(pa.array(at)).cast(pa.utf8()).fill_null("")
     key: Ints = index.take(pa.array(at)).cast(pa.int64()).to_numpy()
-    return row, key, cast("pl.Series", pl.from_arrow(texts))  # an array becomes a series
+    return row, key, series_of(texts)
 
 
 def _map_parts(chunk: Chunk) -> tuple[Ints, Any, Any]:
@@ -117,5 +117,6 @@ def _event(row: int, event: dict[str, Any]) -> Event:
 def as_dict(pairs: Any) -> dict[str, str]:
     """Return map entries, as pyarrow (pairs) or Polars (structs) spells them, as a dictionary of text."""
     entries: list[Any] = list(pairs or ())
-    keyed = [(entry["key"], entry["value"]) if isinstance(entry, dict) else entry for entry in entries]
-    return {str(key): "" if value is None else str(value) for key, value in keyed}
+    if entries and isinstance(entries[0], dict):
+        entries = [(entry["key"], entry["value"]) for entry in entries]
+    return {str(key): "" if value is None else str(value) for key, value in entries}

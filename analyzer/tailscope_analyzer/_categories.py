@@ -69,7 +69,7 @@ def enclosing_stage(spans: SpanColumns, parent: Ints) -> Ints:
 
 
 def remote_child(spans: SpanColumns, parent: Ints) -> Ints:
-    """Return for each span its earliest child that ran elsewhere (another service, or a SERVER or CONSUMER)."""
+    """Return for each span its earliest child in another service, or of kind SERVER or CONSUMER; -1: none."""
     above = np.maximum(parent, 0)
     remote = (spans.service.codes != spans.service.codes[above]) | np.isin(spans.kind, ENTRY_KINDS)
     child = np.flatnonzero((parent >= 0) & remote & np.isin(spans.kind[above], CALL_KINDS))

@@ -1,9 +1,9 @@
 """Asking a collector over HTTP.
 
 Owns the wire of the query side: `POST /api/sql` (Arrow in return; cut off at the row cap when the header
-`X-Tailscope-Truncated` or the schema's metadata `truncated` says `true`), `GET /api/report` (arguments spelt as on
-the command line), `GET /api/traces/ID`, `GET /healthz`. Needs nothing but the standard library, keeps no state
-between calls and may be used by several threads.
+`X-Tailscope-Truncated` or the schema's metadata `truncated` says `true`), `GET /api/report` (arguments
+spelt as on the command line), `GET /api/traces/ID`, `GET /healthz`. Needs nothing but the standard library,
+keeps no state between calls and may be used by several threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import urllib.parse
 import urllib.request
 from datetime import UTC, datetime
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from tailscope_analyzer._errors import AnalyzerError, InputError, NotFoundError, QueryError, SourceError
 from tailscope_analyzer._report import Report
@@ -100,10 +100,10 @@ class Client:
         """
         chosen = selection or Selection(service, operation, where, since, until)
         condition = chosen.condition()
-        requests = self._all(f"select * from requests where {condition}")
-        ledger = self._all(
-            f"select * from stages where trace_id in (select trace_id from requests where {condition})"
-        )
+        # Names and times in the condition are quoted; the rest is the caller's own SQL.
+        chosen_ids = f"select trace_id from requests where {condition}"  # noqa: S608
+        requests = self._all(f"select * from requests where {condition}")  # noqa: S608
+        ledger = self._all(f"select * from stages where trace_id in ({chosen_ids})")  # noqa: S608
         return Traces.from_parts(requests.table, ledger.table)
 
     def report(self, selection: Selection | None = None, *, percentile: float = 0.99) -> Report:
@@ -130,7 +130,7 @@ class Client:
         """Let go of connections; safe to call twice."""
         self._opener.close()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -171,8 +171,8 @@ class Client:
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise SourceError(
-                f"Cannot reach a collector at {self.url}: {reason}. Start one with 'tailscope serve --data DIR', "
-                "or pass another --url, or --data DIR."
+                f"Cannot reach a collector at {self.url}: {reason}. "
+                "Start one with 'tailscope serve --data DIR', or pass another --url, or --data DIR."
             ) from error
 
     def _refusal(self, error: urllib.error.HTTPError, path: str) -> AnalyzerError:

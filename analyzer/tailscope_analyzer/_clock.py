@@ -63,7 +63,7 @@ def has_sane_times(start: Ints, duration: Ints) -> Bools:
 
 
 def _skew(spans: SpanColumns, forest: Forest, start: Ints, length: Ints, sane: Bools) -> tuple[Ints, Bools]:
-    """Move a SERVER that starts before the CLIENT it answers, with all below it, to the middle of that CLIENT."""
+    """Move a SERVER that starts before its CLIENT, with all below it, to the middle of that CLIENT."""
     parent = forest.parent
     skewed = np.zeros(len(spans), dtype=bool)
     shift = np.zeros(len(spans), dtype=np.int64)

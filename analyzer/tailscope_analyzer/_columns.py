@@ -7,7 +7,7 @@ twice. Judges nothing: times stay as they were recorded.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -24,6 +24,7 @@ from tailscope_analyzer._schema import REQUIRED_COLUMNS, SPANS_SCHEMA
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Ints
+    from tailscope_analyzer._arrow import Column
 
 KIND = {name: number for number, name in enumerate(SPAN_KINDS)}
 KEYS = (STAGE, GPU_TIME_MS, *REQUEST_KEYS)
@@ -91,8 +92,13 @@ def _checked(spans: pa.Table | pl.DataFrame) -> pa.Table:
             raise InputError(f"{nulls} of {len(table)} spans have no {name}. Leave them out.")
     for name in SPANS_SCHEMA.names:
         if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(len(table), SPANS_SCHEMA.field(name).type))
+            table = table.append_column(name, _nulls(len(table), name))
     return table
+
+
+def _nulls(length: int, name: str) -> Column:
+    schema, arrow = cast("Any", SPANS_SCHEMA), cast("Any", pa)
+    return arrow.chunked_array([arrow.nulls(length, schema.field(name).type)])
 
 
 def _without_copies(table: pa.Table) -> tuple[pa.Table, Ids]:
@@ -121,13 +127,14 @@ def _find_stages(pairs: list[tuple[str, str]], pair_of: Ints, kind: Ints, attrib
     codes, position = distinct(combined, max(len(pairs), 1) * width * many)
     known: dict[str, int] = {}
     stages: list[int] = []
-    for code in codes.tolist():
-        (scope, operation), name = pairs[code // many // width], code % many - 1
+    for code in cast("list[int]", codes.tolist()):
+        rest, name = divmod(code, many)
+        (scope, operation), number = pairs[rest // width], rest % width
         stage = stage_of(
             scope=scope,
             operation=operation,
-            kind=SPAN_KINDS[code // many % width],
-            explicit=names[name] if name >= 0 else None,
+            kind=SPAN_KINDS[number],
+            explicit=names[name - 1] if name else None,
         )
         stages.append(-1 if stage is None else known.setdefault(stage, len(known)))
     return Coded(np.array(stages, dtype=np.int64)[position], list(known))

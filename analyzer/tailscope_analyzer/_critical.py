@@ -38,12 +38,12 @@ def critical_path(whole: Assembly) -> list[Piece]:
     gpu = dict(zip(*(array.tolist() for array in gpu_times(whole.spans, labels)), strict=True))
     pieces: list[Piece] = []
     for row, intervals in own.items():
-        stage, category = labels.stages[labels.stage[row]], CATEGORIES[labels.category[row]]
+        stage, category = labels.stages[int(labels.stage[row])], CATEGORIES[int(labels.category[row])]
         pauses = stopped.get(row, [])
         pieces += [Piece(row, start, end, stage, "gc") for start, end in pauses]
         rest = _without(intervals, pauses)
         if row in gpu:
-            # Which part of its own time a span used the GPU is not recorded. A host prepares first: it is the last.
+            # When a span used the GPU is not recorded. A host prepares first, so the last of its time.
             before, working = _split_at_end(rest, gpu[row])
             pieces += [Piece(row, start, end, stage, "gpu") for start, end in working]
             rest, category = before, CATEGORIES[CATEGORY["host_wait"]]

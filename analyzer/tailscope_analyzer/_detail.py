@@ -35,11 +35,11 @@ def trace_detail(spans: pa.Table | pl.DataFrame) -> dict[str, Any]:
     entry = int(whole.forest.entry[0])
     origin = int(columns.start[entry])
     pieces = critical_path(whole)
-    ids: list[str] = columns.table["span_id"].to_pylist()
+    ids: list[Any] = columns.table["span_id"].to_pylist()
     return {
         "trace_id": columns.trace.values[0],
-        "service": columns.service.values[columns.service.codes[entry]],
-        "operation": columns.operation.values[columns.operation.codes[entry]],
+        "service": columns.service.at(entry),
+        "operation": columns.operation.at(entry),
         "start_unix_nano": origin,
         "duration_ns": int(columns.duration[entry]),
         "complete": bool(
@@ -73,7 +73,7 @@ def _spans(whole: Assembly, pieces: list[Piece]) -> list[dict[str, Any]]:
     critical: dict[int, int] = defaultdict(int)
     for piece in pieces:
         critical[piece.row] += piece.end - piece.start
-    rows = table.to_pylist()
+    rows: list[dict[str, Any]] = table.to_pylist()
     stages = whole.spans.stage
     listed: list[dict[str, Any]] = []
     for row, depth in _pre_order(whole):
@@ -83,10 +83,10 @@ def _spans(whole: Assembly, pieces: list[Piece]) -> list[dict[str, Any]]:
             {
                 "span_id": raw["span_id"],
                 "parent_span_id": raw["parent_span_id"] or None,
-                "service": whole.spans.service.values[whole.spans.service.codes[row]],
+                "service": whole.spans.service.at(row),
                 "instance": raw["instance"],
                 "operation": raw["operation"] or "",
-                "kind": SPAN_KINDS[whole.spans.kind[row]],
+                "kind": SPAN_KINDS[int(whole.spans.kind[row])],
                 "status": raw["status"] or "unset",
                 "status_message": raw.get("status_message") or "",
                 "stage": stages.values[code] if code >= 0 else None,
@@ -98,25 +98,21 @@ def _spans(whole: Assembly, pieces: list[Piece]) -> list[dict[str, Any]]:
                 "critical_ns": critical.get(row, 0),
                 "attributes": as_dict(raw["attributes"]),
                 "resource": as_dict(raw.get("resource")),
-                "events": [
-                    {
-                        "time_unix_nano": event["time_unix_nano"],
-                        "name": event["name"],
-                        "attributes": as_dict(event["attributes"]),
-                    }
-                    for event in raw["events"] or []
-                ],
-                "links": [
-                    {
-                        "trace_id": link["trace_id"],
-                        "span_id": link["span_id"],
-                        "attributes": as_dict(link["attributes"]),
-                    }
-                    for link in raw["links"] or []
-                ],
+                "events": [_event(event) for event in raw["events"] or ()],
+                "links": [_link(link) for link in raw["links"] or ()],
             }
         )
     return listed
+
+
+def _event(event: dict[str, Any]) -> dict[str, Any]:
+    attributes = as_dict(event["attributes"])
+    return {"time_unix_nano": event["time_unix_nano"], "name": event["name"], "attributes": attributes}
+
+
+def _link(link: dict[str, Any]) -> dict[str, Any]:
+    attributes = as_dict(link["attributes"])
+    return {"trace_id": link["trace_id"], "span_id": link["span_id"], "attributes": attributes}
 
 
 def _pre_order(whole: Assembly) -> list[tuple[int, int]]:
@@ -140,7 +136,7 @@ def _pre_order(whole: Assembly) -> list[tuple[int, int]]:
 def _notes(whole: Assembly) -> list[str]:
     spans, forest, timeline = whole.spans, whole.forest, whole.timeline
     entry = int(forest.entry[0])
-    name = spans.operation.values[spans.operation.codes[entry]]
+    name = spans.operation.at(entry)
     orphans = int(forest.orphan.sum())
     tops = int((forest.parent < 0).sum()) - orphans - int(not forest.root_missing[0])
     skewed = np.flatnonzero(timeline.skewed)
@@ -157,10 +153,10 @@ def _notes(whole: Assembly) -> list[str]:
         "" if whole.is_request[0] else f"Not a request: {name} is background work.",
     ]
     for row in skewed.tolist():
-        service = spans.service.values[spans.service.codes[row]]
+        service = spans.service.at(row)
         behind_ms = (spans.start[forest.parent[row]] - spans.start[row]) / 1e6
         notes.append(
-            f"The clock of {service} is behind its caller's by {behind_ms:.3f} ms or more: its spans were moved "
-            "to the middle of the call."
+            f"The clock of {service} is behind its caller's by {behind_ms:.3f} ms or more: its spans were "
+            "moved to the middle of the call."
         )
     return [note for note in notes if note]

@@ -33,7 +33,7 @@ FIELDS: Final = (
     Field("batch_size", (BATCH_SIZE,)),
     Field("cold_start", (COLD_START,)),
 )
-"""The entry span's value wins over that of a span below, a key over those after it, an early span over a late."""
+"""The entry span's value wins over one from below, an early span's over a late one's, a key over the next."""
 
 REQUEST_KEYS: Final = tuple(key for field in FIELDS for key in field.keys)
 COLUMNS: Final = tuple(dict.fromkeys(field.column for field in FIELDS))

@@ -103,8 +103,8 @@ def _break_cycles(spans: SpanColumns, parent: Ints) -> None:
     """Cut every cycle above its earliest span (then longest, then smallest id)."""
     stuck = np.flatnonzero(parent[top_of(parent)] >= 0)
     done: set[int] = set()
-    for row in stuck.tolist():
-        path: dict[int, int] = {}
+    for start in stuck.tolist():
+        row, path = start, dict[int, int]()
         while row not in done and row not in path and row >= 0:
             path[row] = len(path)
             row = int(parent[row])
@@ -129,7 +129,7 @@ def top_of(parent: Ints) -> Ints:
 
 
 def _entries(spans: SpanColumns, parent: Ints, orphan: Bools) -> tuple[Ints, Bools]:
-    """Choose per trace: a true root, then SERVER or CONSUMER, then the longest, the earliest, the smallest id."""
+    """Choose per trace: true root, SERVER or CONSUMER, longest, earliest, smallest id, in this order."""
     tops = np.flatnonzero(parent < 0)
     trace = spans.trace.codes[tops]
     order = np.lexsort(

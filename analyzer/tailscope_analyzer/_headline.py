@@ -17,7 +17,7 @@ WAITS = frozenset({"queue", "gap", "dependency", "gc", "untraced", "host_wait"})
 LEAST_SHARE = 0.2
 LEAST_OF_TAIL = 0.05
 LEAST_GROWTH = 2.0
-"""Work that takes less than twice its typical time in the tail is ordinary spread; waits need no such growth."""
+"""Work below twice its typical time in the tail is ordinary spread. Waits need no such growth."""
 
 WORDS = {
     "queue": "waiting in the queue of {service}",
@@ -45,7 +45,7 @@ def standing_out(report: Report) -> tuple[StageRow, ...]:
 
 
 def headline(report: Report) -> str:
-    """Say in one sentence what makes the tail slow, or that nothing stands out, or why nothing can be said."""
+    """Say in one sentence what makes the tail slow, that nothing stands out, or why nothing can be said."""
     name = percentile_name(report.percentile)
     if report.requests == 0:
         return "No requests match."
@@ -58,8 +58,8 @@ def headline(report: Report) -> str:
         top = report.stages[0]
         growth = f", {top.tail_ms / top.typical_ms:.1f} times its typical time" if top.typical_ms > 0 else ""
         return (
-            f"Nothing stands out: {compared} ({milliseconds(typical)}), and the most of it is ordinary spread of "
-            f"{explain(top, report)} (+{milliseconds(top.excess_ms)}{growth})."
+            f"Nothing stands out: {compared} ({milliseconds(typical)}), and the most of it is ordinary "
+            f"spread of {explain(top, report)} (+{milliseconds(top.excess_ms)}{growth})."
         )
     first = found[0]
     low, high = first.ci95_ms

@@ -24,7 +24,7 @@ STEP = 1 << 20  # rows converted at a time: 16 MB of hex digits
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Hold ids as keys; smaller text has the smaller key, so that ties broken by key do not depend on order."""
+    """Hold ids as keys. Keys are ordered as the text is: ties broken by key do not depend on arrival."""
 
     span: Keys
     parent: Keys
@@ -50,7 +50,7 @@ def read_ids(span: Column, parent: Column) -> Ids:
 def _ranks(span: Column, parent: Column) -> tuple[Keys, Keys, Bools]:
     """Rank ids of any other form among all ids of the table."""
     chunks = [*span.cast(pa.utf8()).chunks, *parent.cast(pa.utf8()).chunks]
-    both = pa.chunked_array(chunks, pa.utf8()).fill_null("")
+    both: Any = pc.fill_null(pa.chunked_array(chunks, pa.utf8()), "")
     encoded: Any = pc.dictionary_encode(both).combine_chunks()
     if len(both) == 0:
         none = np.zeros(0, dtype=np.int64)
@@ -64,7 +64,7 @@ def _ranks(span: Column, parent: Column) -> tuple[Keys, Keys, Bools]:
 
 
 def _hex_numbers(column: Column) -> Keys | None:
-    """Read 16 lower-case digits as numbers, 20 times faster than hashing text; None if some id is not that."""
+    """Read 16 lower-case digits as numbers, 20 times faster than hashing text; None if some id is other."""
     parts: list[Keys] = []
     for chunk in column.chunks:
         for offset in range(0, len(chunk), STEP):

@@ -1,7 +1,7 @@
 """The exact ledger: how much of each request's time went to which key.
 
-Owns putting forest, clocks, sweep and labels together, and the sum per key. The rows of a request add up to its
-duration, to the nanosecond.
+Owns putting forest, clocks, sweep and labels together, and the sum per key. The rows of a request add up to
+its duration, to the nanosecond.
 """
 
 from __future__ import annotations

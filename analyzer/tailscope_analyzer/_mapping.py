@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from tailscope.conventions import INFERENCE_SUBSTAGES, STAGES
@@ -87,7 +88,8 @@ def stage_of(*, scope: str, operation: str, kind: str, explicit: str | None) -> 
     rule = _rule(scope, operation)
     if rule is not None:
         return operation if rule.stage and rule.stage.endswith(".*") else rule.stage
-    return _by_words(operation) if kind in GUESSED_KINDS else None
+    # A route or an RPC method says what is asked for, not what is being done.
+    return _by_words(operation) if kind in GUESSED_KINDS and "/" not in operation else None
 
 
 def is_background(*, scope: str, operation: str) -> bool:
@@ -113,7 +115,7 @@ def _rule(scope: str, operation: str) -> Rule | None:
 def _by_words(operation: str) -> str | None:
     parts = [word.lower() for word in _WORD.findall(operation)]
     # Neighbours joined: `pre_process` and `batchWait` are written in as many ways as there are styles.
-    words = {*parts, *(first + second for first, second in zip(parts, parts[1:], strict=False))}
+    words = {*parts, *(first + second for first, second in pairwise(parts))}
     for stage, patterns in WORDS:
         for pattern in patterns:
             stem = pattern.removesuffix("*")

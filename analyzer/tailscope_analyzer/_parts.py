@@ -1,13 +1,14 @@
 """Requests in order of duration, each as a sum of parts: the matrix that the tail is split with.
 
-Owns turning requests and ledger into sorted durations and a sparse matrix, one column per part (service, stage,
-category and, of a gap, its edge). A row sums to its duration: what the ledger leaves out is untraced.
+Owns turning requests and ledger into sorted durations and a sparse matrix, one column per part (service,
+stage, category and, of a gap, its edge). A row sums to its duration: what the ledger leaves out is
+untraced.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from tailscope_analyzer._arrow import coded, distinct, pc
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Floats, Ints
+    from tailscope_analyzer._arrow import Column
     from tailscope_analyzer._traces import Traces
 
 
@@ -66,23 +68,30 @@ def _cells(requests: pl.DataFrame, ledger: pl.DataFrame) -> tuple[tuple[Ints, In
     """Return row, part and nanoseconds of every ledger row of the requests, and the parts."""
     # One hash look-up a row; a join and a group-by of 6 M rows of text took 8 s.
     row: Any = pc.index_in(ledger["trace_id"].to_arrow(), value_set=requests["trace_id"].to_arrow())
-    known = ledger.filter(pl.Series(row.is_valid().to_numpy(zero_copy_only=False))) if row.null_count else ledger
+    known = (
+        ledger.filter(pl.Series(row.is_valid().to_numpy(zero_copy_only=False))) if row.null_count else ledger
+    )
     edge = pl.when(pl.col("category") == "gap").then("operation")  # null for every other category
     frame = known.select("service", "stage", "category", edge=edge)
-    columns = [coded(pa.chunked_array([frame[name].to_arrow()]), "") for name in frame.columns]
+    columns = [coded(_column(frame[name]), "") for name in frame.columns]
     code, room = np.zeros(len(known), dtype=np.int64), 1
     for column in columns:
         code, room = code * len(column.values) + column.codes, room * len(column.values)
     found, part = distinct(code, room)
     parts: list[Part] = []
-    for number in found.tolist():
-        names: list[str] = []
+    for code_of_part in cast("list[int]", found.tolist()):
+        number, names = code_of_part, list[str]()
         for column in reversed(columns):
             number, at = divmod(number, len(column.values))
             names.append(column.values[at])
         parts.append(Part(*reversed(names)))
     rows: Ints = row.drop_null().cast(pa.int64()).to_numpy()
     return (rows, part, known["self_ns"].to_numpy()), parts
+
+
+def _column(series: pl.Series) -> Column:
+    whole: Any = series
+    return pa.chunked_array([whole.to_arrow()])
 
 
 def _with_the_rest(

@@ -1,8 +1,8 @@
 """Quantiles two ways: of the sample, as SQL computes them, and smoothed, so that they split into parts.
 
-Owns the weights of the Harrell-Davis estimator: a quantile as a weighted mean of all order statistics, most of
-it from those near the quantile. Because it is a weighted mean, it splits exactly over whatever the values are
-sums of.
+Owns the weights of the Harrell-Davis estimator: a quantile as a weighted mean of all order statistics, most
+of it from those near the quantile. Because it is a weighted mean, it splits exactly over whatever the
+values are sums of.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Floats
 
 GRID_POINTS = 8193
-"""Points at which the weights' distribution is tabulated for resampling; linear between them, error below 1e-6."""
+"""Points of the table used for resampling, linear between them."""
 
 
 def sample_quantile(ordered: Floats, q: float) -> float:

@@ -1,14 +1,14 @@
 """The report: what a window of requests says about its tail, as plain frozen values.
 
-Owns the fields of JSON version 1 and the round trip through JSON. Computes nothing; sentences and pictures are
-made from it elsewhere.
+Owns the fields of JSON version 1 and the round trip through JSON. Computes nothing; sentences and pictures
+are made from it elsewhere.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tailscope_analyzer._errors import InputError
 
@@ -144,14 +144,14 @@ class Report:
     def from_json(cls, text: str | bytes) -> Report:
         """Read a report back; raises InputError when it is not one of version 1."""
         try:
-            data = json.loads(text)
+            data: Any = json.loads(text)
         except ValueError as error:
             raise InputError(f"This is not a report in JSON: {error}.") from error
-        if not isinstance(data, dict) or data.get("version") != VERSION:
-            found = data.get("version") if isinstance(data, dict) else type(data).__name__
-            raise InputError(f"A report of version {VERSION} was expected, not {found}.")
+        version = cast("dict[str, Any]", data).get("version") if isinstance(data, dict) else None
+        if version != VERSION:
+            raise InputError(f"A report of version {VERSION} was expected, not {version}.")
         try:
-            return _report(data)
+            return _report(cast("dict[str, Any]", data))
         except (KeyError, TypeError) as error:
             raise InputError(f"The report lacks or misplaces a field: {error}.") from error
 

@@ -1,6 +1,7 @@
 """The report as one HTML page that loads nothing and runs nothing.
 
-Owns its layout and style, in light and dark. Every name is escaped: services and operations come from outside.
+Owns its layout and style, in light and dark. Every name is escaped: services and operations come from
+outside.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The report for a terminal.
 
-Owns its layout, down to 40 columns: what does not fit is left out column by column, never cut in the middle.
+Owns its layout, down to 40 columns: columns that do not fit are left out, and no number is ever cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from tailscope_analyzer._report import Report
 
-WIDE, MIDDLE = 96, 72
+INTERVALS, WIDE, MIDDLE, NARROW = 112, 96, 84, 60
+"""From these widths on: bars beside intervals, intervals, typical and tail, categories."""
 
 
 def report_text(report: Report, *, width: int = 100, colour: bool = False) -> str:
@@ -42,29 +43,31 @@ def report_text(report: Report, *, width: int = 100, colour: bool = False) -> st
     if len(report.services) > 1:
         parts += [Text(), _services(report)]
     if report.slowest:
-        parts += [Text(), _slowest(report)]
+        parts += [Text(), _slowest(report, width)]
     return drawn(*parts, width=width, colour=colour)
 
 
 def _stages(report: Report, width: int) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    table.add_column("", width=1)
-    table.add_column("stage", no_wrap=True, overflow="ellipsis", min_width=12)
-    table.add_column("category", no_wrap=True, overflow="ellipsis")
+    bar_width = 12 if width >= INTERVALS or MIDDLE <= width < WIDE else 0
+    rows = shown_rows(report).rows
+    table = _table()
+    _add_text(table, "stage", min_width=18)
+    if width >= NARROW:
+        _add_text(table, "category", min_width=max((len(row.category) for row in rows), default=8))
     if width >= MIDDLE:
-        table.add_column("typical", justify="right", no_wrap=True)
-        table.add_column("tail", justify="right", no_wrap=True)
-    table.add_column("excess", justify="right", no_wrap=True)
+        _add_number(table, "typical", [milliseconds(row.typical_ms) for row in rows])
+        _add_number(table, "tail", [milliseconds(row.tail_ms) for row in rows])
+    _add_number(table, "excess", [signed(row.excess_ms) for row in rows])
     if width >= WIDE:
-        table.add_column("95 % interval", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    bar_width = 12 if width >= MIDDLE else 0
+        _add_number(table, "95 % interval", [interval(row) for row in rows])
+    _add_number(table, "share", [f"{row.share:.0%}" for row in rows])
     if bar_width:
         table.add_column("", width=bar_width, no_wrap=True)
-    for row in shown_rows(report).rows:
+    for row in rows:
         hue = COLOUR.get(row.category, "")
-        cells = [Text("●" if is_marked(row, report) else ""), Text(f"{row.service} {row.stage}")]
-        cells.append(Text(row.category, hue))
+        mark = "● " if is_marked(row, report) else "  "
+        cells = [Text(f"{mark}{row.service} {row.stage}")]
+        cells += [Text(row.category, hue)] if width >= NARROW else []
         cells += (
             [Text(milliseconds(row.typical_ms)), Text(milliseconds(row.tail_ms))] if width >= MIDDLE else []
         )
@@ -76,6 +79,21 @@ def _stages(report: Report, width: int) -> Table:
     return table
 
 
+def _table() -> Table:
+    return Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
+
+
+def _add_text(table: Table, name: str, *, min_width: int) -> None:
+    """Add a column of names, the only ones that may be shortened."""
+    table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=min_width)
+
+
+def _add_number(table: Table, name: str, values: list[str]) -> None:
+    """Add a column that is never cut."""
+    widest = max((len(value) for value in [name, *values]), default=0)
+    table.add_column(name, justify="right", no_wrap=True, min_width=widest)
+
+
 def _remainder(report: Report) -> list[Text]:
     shown = shown_rows(report)
     if not shown.others:
@@ -84,20 +102,25 @@ def _remainder(report: Report) -> list[Text]:
 
 
 def _services(report: Report) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    table.add_column("service", no_wrap=True, overflow="ellipsis", min_width=12)
-    table.add_column("excess", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    for row in report.services[:10]:
+    rows = report.services[:10]
+    table = _table()
+    _add_text(table, "service", min_width=12)
+    _add_number(table, "excess", [signed(row.excess_ms) for row in rows])
+    _add_number(table, "share", [f"{row.share:.0%}" for row in rows])
+    for row in rows:
         table.add_row(Text(row.service), Text(signed(row.excess_ms)), Text(f"{row.share:.0%}"))
     return table
 
 
-def _slowest(report: Report) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    table.add_column("slowest requests", no_wrap=True, min_width=16, overflow="ellipsis")
-    table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("most of it beyond typical", no_wrap=True, overflow="ellipsis")
-    for row in report.slowest[:5]:
-        table.add_row(Text(row.trace_id), Text(milliseconds(row.duration_ms)), Text(row.top_stage))
+def _slowest(report: Report, width: int) -> Table:
+    rows = report.slowest[:5]
+    table = _table()
+    table.add_column("slowest requests", no_wrap=True, min_width=max(len(row.trace_id) for row in rows))
+    if width >= NARROW - 12:
+        _add_number(table, "took", [milliseconds(row.duration_ms) for row in rows])
+    if width >= NARROW + 12:
+        _add_text(table, "most of it beyond typical", min_width=12)
+    for row in rows:
+        cells = [Text(row.trace_id), Text(milliseconds(row.duration_ms)), Text(row.top_stage)]
+        table.add_row(*cells[: len(table.columns)])
     return table

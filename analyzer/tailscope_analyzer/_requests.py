@@ -1,6 +1,7 @@
 """One row per request: what its entry span and its spans' attributes say.
 
-Owns where each column of the view `requests` comes from. Text that should be a number and is none reads as null.
+Owns where each column of the view `requests` comes from. Text that should be a number and is none reads as
+null.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from tailscope.conventions import SPAN_KINDS
 from tailscope_analyzer._arrow import frame_of
@@ -37,7 +37,7 @@ def request_rows(whole: Assembly) -> pl.DataFrame:
     orphans = np.bincount(spans.trace.codes[forest.orphan], minlength=traces)
     skewed = np.bincount(spans.trace.codes[whole.timeline.skewed], minlength=traces) > 0
     stands_in = np.isin(spans.kind[entry], ENTRY_KINDS)
-    text = frame_of(spans.table.select(["span_id", "status", "instance"]).take(pa.array(entry)))
+    text = frame_of(spans.table.select(["span_id", "status", "instance"]).take(entry))
     frame = pl.DataFrame(
         {
             "trace_id": spans.trace.values,
@@ -82,7 +82,7 @@ def _from_attributes(whole: Assembly) -> list[pl.Series]:
 
 
 def _best(whole: Assembly, at: Ints, on_entry: Bools) -> Ints:
-    """Choose per trace which of the attributes `at` counts: the entry's, else that of the earliest span below."""
+    """Choose per trace which of the attributes `at` counts: the entry's, else the earliest span's."""
     spans, found = whole.spans, whole.spans.attributes
     settled = np.zeros(len(whole.forest.entry), dtype=bool)
     settled[spans.trace.codes[found.row[at[on_entry]]]] = True
@@ -95,7 +95,8 @@ def _best(whole: Assembly, at: Ints, on_entry: Bools) -> Ints:
     else:
         order = np.lexsort((found.key[candidates], trace))
     ordered = trace[order]
-    return candidates[order[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]]]
+    first: Bools = np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]
+    return candidates[order[first]]
 
 
 def _typed(name: str, texts: pl.Series, scale: Floats) -> pl.Series:

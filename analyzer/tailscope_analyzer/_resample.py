@@ -1,8 +1,8 @@
 """How sure the split is: the same split on resamples of the requests.
 
-Owns the Poisson bootstrap. A resample gives every request a Poisson(1) count; a quantile's weights touch only
-requests near it, so that all others are drawn in blocks, and a million requests cost as much as some thousand.
-Deterministic: the seed is fixed.
+Owns the Poisson bootstrap. A resample gives every request a Poisson(1) count; a quantile's weights touch
+only requests near it, so that all others are drawn in blocks, and a million requests cost as much as some
+thousand. Deterministic: the seed is fixed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Cells:
     mean: Floats
     """Mean parts (ms) of the cell's requests, one row per cell."""
     noise: list[tuple[int, Floats]]
-    """Per block below the median: its cell, and a root of the covariance of the parts of its resampled sum."""
+    """Per block below the median: its cell, and a root of the covariance of its resampled sum."""
 
 
 def resample(
@@ -66,7 +66,8 @@ def _mean_of_faster_half(
     for cell, root in cells.noise:
         drawn = generator.standard_normal((len(weight), root.shape[0])) @ root
         summed += np.where(inside[:, [cell]] > 0, drawn, 0.0)
-    return summed / np.maximum(inside.sum(axis=1, keepdims=True), 1e-300)
+    mean: Floats = summed / np.maximum(inside.sum(axis=1, keepdims=True), 1e-300)
+    return mean
 
 
 def _cells(split: Parts, smoothers: tuple[Smoother, Smoother], *, faster_half: bool) -> Cells:
@@ -90,7 +91,7 @@ def _cells(split: Parts, smoothers: tuple[Smoother, Smoother], *, faster_half: b
 
 
 def _cell_starts(single: Bools) -> Ints:
-    """A cell starts at every single row, and where single rows end."""
+    """Start a cell at every single row, and where single rows end."""
     return np.flatnonzero(single | np.r_[True, single[:-1]])
 
 
@@ -112,4 +113,5 @@ def _noise_root(split: Parts, first: int, size: int, mean: Floats) -> Floats:
     cross = np.outer(np.asarray(scaled.T @ weight), mean)
     covariance = second - cross - cross.T + np.outer(mean, mean) * float((weight**2).sum())
     values, vectors = np.linalg.eigh(covariance)
-    return np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    root: Floats = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    return root

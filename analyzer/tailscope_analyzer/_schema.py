@@ -6,16 +6,27 @@ collector stores what is declared here; nothing in this module reads data.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
 import pyarrow as pa
 
-ATTRIBUTES: Final = pa.map_(pa.utf8(), pa.utf8())
-EVENT: Final = pa.struct([("time_unix_nano", pa.int64()), ("name", pa.utf8()), ("attributes", ATTRIBUTES)])
-LINK: Final = pa.struct([("trace_id", pa.utf8()), ("span_id", pa.utf8()), ("attributes", ATTRIBUTES)])
+from tailscope_analyzer._arrow import frame_of
 
-SPANS_SCHEMA: Final = pa.schema(
+if TYPE_CHECKING:
+    import polars as pl
+
+ATTRIBUTES: Final[Any] = pa.map_(pa.utf8(), pa.utf8())
+EVENT: Final[Any] = pa.struct(
+    [("time_unix_nano", pa.int64()), ("name", pa.utf8()), ("attributes", ATTRIBUTES)]
+)
+LINK: Final[Any] = pa.struct([("trace_id", pa.utf8()), ("span_id", pa.utf8()), ("attributes", ATTRIBUTES)])
+
+
+def _schema(columns: list[tuple[str, Any]]) -> pa.Schema:
+    return pa.schema(columns)
+
+
+SPANS_SCHEMA: Final = _schema(
     [
         ("trace_id", pa.utf8()),
         ("span_id", pa.utf8()),
@@ -47,7 +58,7 @@ REQUIRED_COLUMNS: Final = (
 )
 """What `Traces.from_spans` cannot do without; every other column may be missing and reads as null."""
 
-REQUESTS_SCHEMA: Final = pa.schema(
+REQUESTS_SCHEMA: Final = _schema(
     [
         ("trace_id", pa.utf8()),
         ("service", pa.utf8()),
@@ -83,7 +94,7 @@ REQUESTS_SCHEMA: Final = pa.schema(
 )
 """One row per request: the entry span of a trace. The first 19 columns are the SQL view `requests`."""
 
-LEDGER_SCHEMA: Final = pa.schema(
+LEDGER_SCHEMA: Final = _schema(
     [
         ("trace_id", pa.utf8()),
         ("service", pa.utf8()),
@@ -99,4 +110,4 @@ LEDGER_SCHEMA: Final = pa.schema(
 
 def polars_schema(schema: pa.Schema) -> pl.Schema:
     """Return the Polars types of an Arrow schema of plain columns."""
-    return pl.Schema(pl.from_arrow(schema.empty_table()).schema)  # type: ignore[union-attr]
+    return frame_of(schema.empty_table()).schema

@@ -83,9 +83,9 @@ class SqlResult:
 
     def pl(self) -> pl.DataFrame:
         """Return the rows as a Polars frame."""
-        import polars as pl
+        from tailscope_analyzer._arrow import frame_of
 
-        return cast("pl.DataFrame", pl.from_arrow(self.table))
+        return frame_of(self.table)
 
 
 class Source(Protocol):

@@ -1,9 +1,9 @@
 """Whom each request waited for: a partition of the entry span's interval among the spans of its trace.
 
-Owns the backward sweep. From the end of a span one looks for the child that finished last, lets the time up to
-that child's start be the child's, and goes on from there; time that no child covers is the span's own. Children
-are cut to their parent, may overlap by the grain of the clocks, and do not count when nobody can have waited for
-them. The sweep runs over all traces at once: by rank among siblings, never by trace.
+Owns the backward sweep. From the end of a span one looks for the child that finished last, lets the time up
+to that child's start be the child's, and goes on from there; time that no child covers is the span's own.
+Children are cut to their parent, may overlap by the grain of the clocks, and do not count when nobody can
+have waited for them. The sweep runs over all traces at once: by rank among siblings, never by trace.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def _may_block(spans: SpanColumns, forest: Forest, timeline: Timeline) -> Bools:
     # A send that is over before its caller is was waited for; one that outlives it was not.
     handed_off |= (spans.kind == KIND["producer"]) & (timeline.end > timeline.end[above] + timeline.tolerance)
     child = (parent >= 0) & ~handed_off & ~spans.background
-    return (is_entry | child) & timeline.sane
+    may: Bools = (is_entry | child) & timeline.sane
+    return may
 
 
 def _within_ancestors(start: Ints, end: Ints, parent: Ints) -> tuple[Ints, Ints]:

@@ -1,8 +1,8 @@
 """Why the tail is slow: the difference between a slow and a typical request, split without a remainder.
 
-Owns the split. The tail is the Harrell-Davis quantile, a weighted mean of requests, so that it splits over the
-ledger exactly; the typical request is the Harrell-Davis median or, where the median is slow itself, the mean of
-the faster half. A percentile that the sample cannot carry is refused.
+Owns the split. The tail is the Harrell-Davis quantile, a weighted mean of requests, so that it splits over
+the ledger exactly; the typical request is the Harrell-Davis median or, where the median is slow itself, the
+mean of the faster half. A percentile that the sample cannot carry is refused.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _typical(
     median, tail, faster = (float(w @ duration) for w in (median_weight, tail_weight, half))
     if tail - median < median - faster:
         reason = (
-            f"the median request itself is slow: it is {median - faster:.1f} ms above the mean of the faster half, "
-            f"the tail only {tail - median:.1f} ms above the median"
+            f"the median request itself is slow: it is {median - faster:.1f} ms above the mean of the faster "
+            f"half, the tail only {tail - median:.1f} ms above the median"
         )
         return half, "faster_half", reason
     return median_weight, "p50", "the tail adds more than the median carries"
@@ -194,7 +194,8 @@ def _latency(split: Parts) -> Latency:
 
 
 def _window(traces: Traces, selection: Selection) -> Window:
-    start, end = traces.requests["start_time"].min(), traces.requests["start_time"].max()
+    starts = traces.requests.filter("counted")["start_time"]
+    start, end = starts.min(), starts.max()
     first, last = selection.since or start, selection.until or end
     return Window(_iso(first), _iso(last), selection.service, selection.operation, selection.where)
 
@@ -209,7 +210,7 @@ def _iso(when: object) -> str | None:
 
 
 def _slowest(split: Parts, typical: Floats | None) -> tuple[SlowRequest, ...]:
-    """Name the slowest requests with the stage that exceeds its typical time most (its time, without a typical)."""
+    """Name the slowest requests and the stage furthest beyond its typical time (or largest, without one)."""
     rows: list[SlowRequest] = []
     for row in range(len(split.duration_ms) - 1, max(len(split.duration_ms) - 1 - SLOWEST, -1), -1):
         parts = split.matrix[[row]].toarray()[0]

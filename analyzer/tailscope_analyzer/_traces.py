@@ -7,10 +7,11 @@ kept. Never changes them.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tailscope_analyzer._arrow import frame_of
 from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._schema import LEDGER_SCHEMA, REQUESTS_SCHEMA, polars_schema
 
@@ -82,7 +83,7 @@ def ledger(traces: Traces) -> pl.DataFrame:
 
 
 def _frame(table: pa.Table | pl.DataFrame) -> pl.DataFrame:
-    return table if isinstance(table, pl.DataFrame) else cast("pl.DataFrame", pl.from_arrow(table))
+    return table if isinstance(table, pl.DataFrame) else frame_of(table)
 
 
 def _restored_requests(frame: pl.DataFrame) -> pl.DataFrame:

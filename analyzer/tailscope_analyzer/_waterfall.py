@@ -65,7 +65,8 @@ def _lane(
     span: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]], detail: Mapping[str, Any], lane: int
 ) -> Text:
     """Draw one span on the time axis of the entry span."""
-    origin, total = detail["start_unix_nano"], max(detail["duration_ns"], 1)
+    origin: int = detail["start_unix_nano"]
+    total: int = max(detail["duration_ns"], 1)
 
     def column(time: int) -> int:
         return min(max((time - origin) * lane // total, 0), lane)

@@ -6,7 +6,7 @@ appends to `span_rows`. Never answers a sender.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import numpy as np

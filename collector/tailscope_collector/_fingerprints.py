@@ -28,9 +28,10 @@ def fingerprints(
     starts: Int64s,
 ) -> Prints:
     """Return 64 bits per span; ids come as 16 and 8 bytes a span, end to end."""
-    halves = np.ascontiguousarray(trace_ids).view("<u8").reshape(-1, 2)
-    mixed = halves[:, 0] * np.uint64(_MIX[0]) ^ _spread(halves[:, 1] * np.uint64(_MIX[1]))
-    mixed = _spread(mixed + np.ascontiguousarray(span_ids).view("<u8") * np.uint64(_MIX[2]))
+    halves: Prints = np.ascontiguousarray(trace_ids).view(np.uint64)
+    spans: Prints = np.ascontiguousarray(span_ids).view(np.uint64)
+    mixed: Prints = halves[0::2] * np.uint64(_MIX[0]) ^ _spread(halves[1::2] * np.uint64(_MIX[1]))
+    mixed = _spread(mixed + spans * np.uint64(_MIX[2]))
     mixed = mixed + starts.view(np.uint64) * np.uint64(_MIX[3]) + kinds.astype(np.uint64)
     return _spread(_spread(mixed) * np.uint64(_MIX[0]))
 

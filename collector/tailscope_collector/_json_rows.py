@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 def json_rows(table: pa.Table) -> list[list[Any]]:
@@ -38,8 +38,8 @@ def _speller(kind: pa.DataType) -> Callable[[Any], Any] | None:
         item = _optional(_speller(kind.item_type))
         return lambda value: {str(key): item(inner) for key, inner in value}
     if pa.types.is_struct(kind):
-        fields: Iterable[pa.Field[Any]] = kind.fields
-        inner = {field.name: _optional(_speller(field.type)) for field in fields}
+        shape: Any = kind  # the stubs leave its fields untyped
+        inner = {field.name: _optional(_speller(field.type)) for field in shape.fields}
         return lambda value: {name: spell(value[name]) for name, spell in inner.items()}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         element = _optional(_speller(kind.value_type))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, cast
@@ -129,8 +129,7 @@ def _setter(item: FieldDescriptor) -> _Setter:
 def _fill_list(target: Any, value: Any, path: str, depth: int, walk: _Walk) -> None:
     if not isinstance(value, list):
         raise MalformedRequestError(f"{path} is {_kind(value)}; a list is expected.")
-    items: list[Any] = value
-    for index, item in enumerate(items):
+    for index, item in enumerate(cast("Sequence[Any]", value)):
         # A null in a list is an empty message: positions must not shift.
         _fill(target.add(), {} if item is None else item, f"{path}[{index}]", depth - 1, walk)
 

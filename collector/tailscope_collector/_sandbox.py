@@ -16,7 +16,7 @@ import duckdb
 from tailscope_analyzer import QueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 TABLE_FUNCTIONS: Final = frozenset(
     {
@@ -90,8 +90,7 @@ def _calls(root: Any) -> Iterator[tuple[str, str]]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, list):
-            items: list[Any] = node
-            waiting.extend(items)
+            waiting.extend(cast("Sequence[Any]", node))
         elif isinstance(node, dict):
             fields = cast("dict[str, Any]", node)  # keys of JSON objects are text
             if fields.get("type") == "TABLE_FUNCTION":

@@ -18,7 +18,7 @@ from tailscope_collector._otlp_json import from_tree, read_json
 from tailscope_collector.errors import CollectorError, MalformedRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tailscope_collector._decoders import Decoder
 
@@ -128,7 +128,7 @@ _OBJECT_MARKS: Final = (
 def _other_format(tree: Any) -> str:
     """Name the format of a tree that is not OTLP, as far as it is one we know."""
     if isinstance(tree, list):
-        items: list[Any] = tree
+        items = cast("Sequence[Any]", tree)
         return _marked(items[0] if items else None, _LIST_MARKS) or "a JSON list, which OTLP is not"
     return _marked(tree, _OBJECT_MARKS)
 

@@ -86,7 +86,7 @@ def everything(**changes: str | None) -> dict[str, str]:
 def permalink(parameters: Mapping[str, str]) -> str:
     """Return the absolute address of this page with these parameters."""
     base = urlsplit(st.context.url or "")
-    return base._replace(query=urlencode(parameters), fragment="").geturl()
+    return base._replace(path=base.path or "/", query=urlencode(parameters), fragment="").geturl()
 
 
 def moment(text: str | None) -> datetime | None:

@@ -26,16 +26,23 @@ _LATENCY_FORMAT: Final = ",.3~r"
 Drawn: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 """A chart ready to be placed."""
 
+_CLOCK: Final = (
+    "utcseconds(datum.value) ? utcFormat(datum.value, '%H:%M:%S')"
+    " : utchours(datum.value) + utcminutes(datum.value) ? utcFormat(datum.value, '%H:%M')"
+    " : utcFormat(datum.value, '%-d %b')"
+)
+"""Labels of the time axis in UTC, with 24 hours, the date at midnight."""
+
 _PADDING: Final = {"left": 2, "top": 4, "right": 8, "bottom": 2}
 
 
 def _time(title: str | None = None) -> alt.X:
-    axis = alt.Axis(title=title, grid=False, labelOverlap=True, tickCount=8)
+    axis = alt.Axis(title=title, grid=False, labelOverlap=True, tickCount=8, labelExpr=_CLOCK)
     return alt.X("start_time:T", scale=alt.Scale(type="utc"), axis=axis)
 
 
 def _latency_axis(ticks: Sequence[float]) -> alt.Axis:
-    return alt.Axis(title="latency, ms (log)", values=list(ticks), format="~s", labelOverlap=True)
+    return alt.Axis(title="latency, ms (log)", values=list(ticks), format=".3~s", labelOverlap=True)
 
 
 def percentiles(lines: pl.DataFrame, *, ticks: Sequence[float], theme: str | None) -> Drawn:

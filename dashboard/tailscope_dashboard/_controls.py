@@ -46,9 +46,13 @@ def _controls(extent: Extent, population: pl.DataFrame) -> Scope:
         _condition()
         st.space("stretch")
         scope = read_scope(extent)
-        share(scope.link())
+        share(scope.permalink())
     length = figures.length(scope.until - scope.since)
-    st.caption(f"{figures.span_of_time(scope.since, scope.until)} · {length}{_filtered(scope)}")
+    with st.container(horizontal=True, vertical_alignment="center", key="window"):
+        st.caption(
+            f"{figures.span_of_time(scope.since, scope.until)} · {length}{_filtered(scope)}", width="content"
+        )
+        st.button("Refresh", icon=":material/refresh:", type="tertiary", on_click=st.cache_data.clear)
     return scope
 
 
@@ -111,7 +115,7 @@ def _condition() -> None:
             placeholder="model = 'resnet50' and batch_size > 4",
             key=address.seeded(address.WHERE, active or ""),
             on_change=address.writer(address.WHERE, address.stripped),
-            width=420,
+            width="stretch",
         )
         st.caption(
             "service, operation, status, http_status, model, version, instance, duration_ms, batch_size …"
@@ -128,7 +132,7 @@ def _moment_input(label: str, name: str, value: datetime | None) -> None:
         key=address.seeded(name, None if value is None else value.replace(tzinfo=None)),
         on_change=address.writer(name, _moment_text, address.WINDOW),
         step=timedelta(minutes=1),
-        width=420,
+        width="stretch",
     )
 
 

@@ -7,21 +7,27 @@ designed state instead of a traceback.
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import streamlit as st
 
-from tailscope_analyzer import AnalyzerError, NotFoundError, QueryError, SourceError
+from tailscope_analyzer import AnalyzerError, NotFoundError, SourceError
 from tailscope_dashboard import _address as address
 from tailscope_dashboard import _data as data
 from tailscope_dashboard import _pages as pages
 from tailscope_dashboard import _states as states
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _STYLE: Final = """<style>
 .stMainBlockContainer { max-width: 1760px; }
 .st-key-bar { border-bottom: 1px solid var(--st-border-color); padding-bottom: .35rem; }
 .st-key-bar h4 { padding: 0 .75rem 0 0; letter-spacing: -.02em; white-space: nowrap; line-height: 2rem; }
-.st-key-bar [data-testid="stMarkdownContainer"] { margin-bottom: 0; }
+.st-key-bar [data-testid="stMarkdownContainer"], .st-key-window [data-testid="stMarkdownContainer"] {
+  margin-bottom: 0;
+}
+.st-key-window button { font-size: .875rem; min-height: 1.5rem; opacity: .8; }
 .st-key-controls .stButtonGroup button, .st-key-filters .stButtonGroup button { min-height: 2.5rem; }
 .st-key-headline .stText, .st-key-headline .stText div {
   font-size: 1.1rem; line-height: 1.5; white-space: normal;
@@ -44,18 +50,14 @@ def show() -> None:
     guard(current.run)
 
 
-def guard(run: object) -> None:
+def guard(run: Callable[[], None]) -> None:
     """Draw a page, or the state that says why it cannot be drawn."""
-    if not callable(run):
-        raise TypeError(f"A page is a function without arguments, not {run!r}.")
     try:
         run()
     except SourceError as error:
         states.unreachable(data.collector_url(), str(error))
     except NotFoundError as error:
         states.missing(str(error))
-    except QueryError as error:
-        states.refused(str(error))
     except AnalyzerError as error:
         states.refused(str(error))
 

@@ -64,10 +64,16 @@ class Scope:
         return {"selection": Condition(self.selection().condition()), "since": self.since}
 
     def link(self) -> dict[str, str]:
-        """Return the parameters of a link that shows the same requests later: the window as two moments."""
-        return address.kept(
-            window=None, since=address.moment_text(self.since), until=address.moment_text(self.until)
-        )
+        """Return the selection for a link to another page, its window as two moments."""
+        return address.kept(**self._moments())
+
+    def permalink(self) -> dict[str, str]:
+        """Return this view for a link that shows the same later: everything, its window as two moments."""
+        return address.everything(**self._moments())
+
+    def _moments(self) -> dict[str, str | None]:
+        since, until = address.moment_text(self.since), address.moment_text(self.until)
+        return {address.WINDOW: None, address.SINCE: since, address.UNTIL: until}
 
     def step_us(self, pieces: int) -> int:
         """Return a round length of time, in microseconds, that cuts the window in at most `pieces` steps."""

@@ -12,14 +12,17 @@ from typing import Final
 
 import polars as pl
 
-REQUESTS_NEEDED: Final = {"p50": 2, "p95": 20, "p99": 100}
-"""Requests from which a percentile is drawn: at least one of them lies beyond it."""
+REQUESTS_NEEDED: Final = {"p50": 6, "p95": 60, "p99": 300}
+"""Requests from which a percentile is given as a figure: three of them lie beyond it, as the report asks."""
+
+POINT_NEEDS: Final = {"p50": 2, "p95": 20, "p99": 100}
+"""Requests from which a percentile is a point of a line over time: one of them lies beyond it."""
 
 TIME_STEPS: Final = 72
 """Columns of the heat map, and the most steps of a line."""
 
-DECADES_IN_DETAIL: Final = 3
-"""Decades of latency up to which the axis names 2 and 5 beside the powers of ten."""
+LEAST_TICKS: Final = 3
+"""Values that a log axis names at least."""
 
 LATENCY_ROWS: Final = 36
 """Rows of the heat map that are aimed at."""
@@ -27,18 +30,18 @@ LATENCY_ROWS: Final = 36
 
 def line_steps(requests: int) -> int:
     """Return into how many steps a window is cut so that a usual step has enough requests for a p99."""
-    return max(1, min(TIME_STEPS, requests // (2 * REQUESTS_NEEDED["p99"])))
+    return max(1, min(TIME_STEPS, requests // (2 * POINT_NEEDS["p99"])))
 
 
 def percentile_lines(over_time: pl.DataFrame) -> pl.DataFrame:
     """Turn rows per step into rows per step and percentile, without those of too few requests."""
     long = over_time.unpivot(
-        on=[f"{name}_ms" for name in REQUESTS_NEEDED],
+        on=[f"{name}_ms" for name in POINT_NEEDS],
         index=["start_time", "requests", "errors"],
         variable_name="percentile",
         value_name="latency_ms",
     ).with_columns(pl.col("percentile").str.strip_suffix("_ms"))
-    enough = pl.col("requests") >= pl.col("percentile").replace_strict(REQUESTS_NEEDED, return_dtype=pl.Int64)
+    enough = pl.col("requests") >= pl.col("percentile").replace_strict(POINT_NEEDS, return_dtype=pl.Int64)
     drawn = long.filter(enough).with_columns(as_utc("start_time")).sort("start_time", "percentile")
     newest = pl.col("start_time") == pl.col("start_time").max().over("percentile")
     return drawn.with_columns(newest.alias("last"))
@@ -52,12 +55,17 @@ def buckets_per_octave(shortest_ms: float | None, longest_ms: float | None) -> i
 
 
 def log_ticks(lowest_ms: float, highest_ms: float) -> list[float]:
-    """Return round values for a log axis (1, 2, 5 in each decade), fewer of them when decades are many."""
+    """Return round values for a log axis: the coarsest of 1, 1-2-5 and 1 to 9 that gives three or more."""
     low, high = max(lowest_ms, 0.001), max(highest_ms, lowest_ms, 0.001)
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    steps = (1, 2, 5) if last - first <= DECADES_IN_DETAIL else (1,)
-    ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-    return [tick for tick in ticks if low * 0.99 <= tick <= high * 1.01]
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 2, 5), tuple(range(1, 10))):
+        ticks = [step * 10.0**power for power in decades for step in steps]
+        inside = [tick for tick in ticks if low * 0.99 <= tick <= high * 1.01]
+        if len(inside) >= LEAST_TICKS:
+            return inside
+    # So narrow that no round value falls into it: even steps, to three digits.
+    even = [low + (high - low) * part / LEAST_TICKS for part in range(LEAST_TICKS + 1)]
+    return sorted({float(f"{tick:.3g}") for tick in even})
 
 
 def heat_cells(density: pl.DataFrame, *, step_us: int, per_octave: int) -> pl.DataFrame:

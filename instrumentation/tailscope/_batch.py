@@ -23,7 +23,7 @@ from tailscope._current import SPAN_KEY, attach, get_current, leave
 from tailscope._local import ANCHOR, new_bits, now
 from tailscope._span import INTERNAL, Scope, Span
 from tailscope._stage import ACTIVE, stage_name
-from tailscope._values import snapshot
+from tailscope._values import fields_of, snapshot
 from tailscope.conventions import BATCH_ID, BATCH_MAX_DELAY_MS, BATCH_MAX_SIZE, BATCH_SIZE, QUEUE_DEPTH
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ BATCH: Final = "batch"
 # Re-entrant: a collection inside the lock may free a forgotten ticket, which leaves its queue.
 _waiting_lock = threading.RLock()
 _waiting: dict[str, int] = {}
-"""Tickets of each queue that wait; a handful of queue names, so it is bounded by the program's text."""
+"""Tickets of each queue that wait; a queue in which nobody waits has no entry."""
 
 
 def forget_waiting() -> None:
@@ -72,10 +72,14 @@ class Ticket:
     def leave(self) -> None:
         """Leave the queue; a request that gives up waiting should, and a ticket that is thrown away does."""
         with _waiting_lock:
-            if self._counted:
-                self._counted = False
-                # A child forked meanwhile has forgotten the queue.
-                _waiting[self.queue] = max(0, _waiting.get(self.queue, 0) - 1)
+            if not self._counted:
+                return
+            self._counted = False
+            left = _waiting.get(self.queue, 0) - 1  # a child forked meanwhile has forgotten the queue
+            if left > 0:
+                _waiting[self.queue] = left
+            else:
+                _waiting.pop(self.queue, None)
 
     def __del__(self) -> None:
         if self._counted:
@@ -265,4 +269,4 @@ def batch(
         fields[BATCH_MAX_SIZE] = max_size
     if max_delay_ms is not None:
         fields[BATCH_MAX_DELAY_MS] = max_delay_ms
-    return Batch(list(tickets), name, {**fields, **(snapshot(attributes) if attributes else {})})
+    return Batch(list(tickets), name, {**fields, **(fields_of(attributes) or {})})

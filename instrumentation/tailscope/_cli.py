@@ -63,7 +63,7 @@ def run(name: str, args: list[str], found: dict[str, EntryPoint]) -> int:
         return 130
     except BrokenPipeError:
         # `tailscope sql ... | head`: the reader has seen enough. Without stdout the exit raises nothing more.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
 
 

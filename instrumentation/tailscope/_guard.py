@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 LOGGER: Final = logging.getLogger("tailscope")
 
-_lock = threading.Lock()
+# Re-entrant: a collection inside the lock may run a finaliser of the host that ends a span.
+_lock = threading.RLock()
 _errors: dict[str, int] = {}
 
 MAX_CAUSES: Final = 64
@@ -30,7 +31,9 @@ def report(cause: str, message: str, *, exc_info: bool = False) -> None:
         key = cause if cause in _errors or len(_errors) < MAX_CAUSES else "other"
         _errors[key] = _errors.get(key, 0) + 1
         first = _errors[key] == 1
-    if first:
+    if not first:
+        return
+    with suppress(Exception):  # a handler of the host may raise whatever it likes
         LOGGER.warning("%s (said once; tailscope.stats().errors counts the rest)", message, exc_info=exc_info)
 
 
@@ -52,7 +55,7 @@ def errors() -> dict[str, int]:
 def reset() -> None:
     """Forget every failure, as a forked child does: its parent counts its own."""
     global _lock  # noqa: PLW0603 - a lock held by another thread at the fork is held for ever
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _errors.clear()
 
 

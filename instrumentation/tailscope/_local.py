@@ -94,8 +94,8 @@ class LocalTrace:
     anchor_ns: int
     server: Span | None
     gc_mark: int
-    failure: int
-    """id() of the exception whose event is already recorded, so that one failure is one event."""
+    failure: tuple[int, int] | None
+    """id() of the exception that was recorded last and the span it goes to next: one failure is one event."""
 
     def beneath(self) -> LocalTrace:
         """Return the part that begins with a SERVER span inside this one."""
@@ -114,7 +114,8 @@ def local_trace(
     local.remote_parent_id = remote
     local.anchor_ns = anchor_ns
     local.server = None
-    local.gc_mark = local.failure = 0
+    local.gc_mark = 0
+    local.failure = None
     return local
 
 

@@ -173,8 +173,9 @@ class Encoder:
         return size
 
     def _name(self, name: str) -> bytes:
-        body = field(b"\x2a", self._bytes(str(name)))
-        return remember(self._names, name, body) if len(name) <= CACHED_VALUE_CHARS else body
+        text = str(name)
+        body = field(b"\x2a", self._bytes(text))
+        return remember(self._names, name, body) if len(text) <= CACHED_VALUE_CHARS else body
 
     def _stage(self, stage: str) -> bytes:
         return remember(self._stages, stage, self.pair(b"\x4a", conventions.STAGE, stage))
@@ -268,7 +269,7 @@ class Encoder:
         return b"".join(out)
 
     def _event(self, name: str, at: int, attributes: dict[str, Any] | None) -> bytes:
-        body = b"\x09" + struct.pack("<Q", at & 0xFFFFFFFFFFFFFFFF) + field(b"\x12", self._bytes(name))
+        body = b"\x09" + struct.pack("<Q", at & 0xFFFFFFFFFFFFFFFF) + field(b"\x12", self._bytes(str(name)))
         if attributes:
             body += self.pairs(b"\x1a", attributes)
             if len(attributes) > self.max_attributes:

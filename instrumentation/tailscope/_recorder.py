@@ -110,7 +110,8 @@ class Recorder:
     def _reset(self) -> None:
         """Begin with nothing recorded and no thread, as a new process does."""
         self.pending.clear()
-        self._lock = threading.Lock()
+        # Re-entrant: a collection inside the lock may run a finaliser of the host that ends a span.
+        self._lock = threading.RLock()
         self._wake = threading.Event()
         self._encoded = threading.Condition()
         self._closed = False
@@ -162,7 +163,8 @@ class Recorder:
                     self._wake.set()
                 return
             self.pending.append(span)
-            self._start()
+            with _guard.guard("start"):  # near the end of the interpreter no thread can be started
+                self._start()
 
     def _start(self) -> None:
         """Start both threads; the caller holds the lock."""

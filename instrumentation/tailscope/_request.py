@@ -22,6 +22,7 @@ from tailscope._gc import PAUSES
 from tailscope._local import new_bits, now, own_trace
 from tailscope._span import NOT_RECORDING, NOT_STARTED, RECORDING, SERVER, Span
 from tailscope._stage import ACTIVE, Aside, Stage
+from tailscope._values import fields_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -139,7 +140,10 @@ def open_request(name: str, attributes: Mapping[str, Any] | None) -> Request:
     opened = Request()
     opened._name = name
     opened._stage = None
-    opened._attributes = None if attributes is None else {**attributes}
+    try:
+        opened._attributes = None if attributes is None else {**attributes}
+    except TypeError:
+        opened._attributes = fields_of(attributes)
     opened._end_ns = NOT_STARTED
     return opened
 
@@ -160,7 +164,8 @@ def request(name: Any = "request", *, attributes: Mapping[str, Any] | None = Non
         attributes: set when the request starts.
 
     """
-    if isinstance(name, str):
+    function = getattr(name, "__func__", name)
+    if isinstance(name, str) or not callable(function):
         return open_request(name, attributes)
-    label: str = getattr(getattr(name, "__func__", name), "__name__", "request")
+    label = getattr(function, "__name__", None) or type(function).__name__
     return open_request(label, attributes)(name)

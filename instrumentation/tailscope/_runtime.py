@@ -140,6 +140,9 @@ def start(settings: Settings) -> None:
     RUNTIME.mode = "recording"
     PAUSES.install()
     atexit.register(shutdown)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None:
+        flush_when_child_ends(RUNTIME)
 
 
 def preload(settings: Settings) -> None:
@@ -248,8 +251,7 @@ def after_fork_in_child() -> None:
 
 def flush_when_child_ends(_: Runtime) -> None:
     """Let the end of a multiprocessing child flush; finalisers registered before its start are forgotten."""
-    processes = sys.modules["multiprocessing.util"]
-    processes.Finalize(None, shutdown, exitpriority=100)
+    import_module("multiprocessing.util").Finalize(None, shutdown, exitpriority=100)
 
 
 if hasattr(os, "register_at_fork"):

@@ -52,7 +52,8 @@ class Sender:
         self._changed = threading.Condition()
         self._busy = 0
         self._failures = 0
-        self._hurry = self._closing = False
+        self._drainers = 0
+        self._closing = False
         self._deadline_s: float | None = None
         self.pending_bytes = 0
         self.pending_spans = 0
@@ -81,9 +82,12 @@ class Sender:
     def drain(self, deadline_s: float) -> bool:
         """Send what waits, without backoff, until `deadline_s` (monotonic); True when nothing waits."""
         with self._changed:
-            self._hurry = True
+            self._drainers += 1
             self._changed.notify_all()
-            return self._changed.wait_for(self._idle, max(0.0, deadline_s - time.monotonic()))
+            try:
+                return self._changed.wait_for(self._idle, max(0.0, deadline_s - time.monotonic()))
+            finally:
+                self._drainers -= 1
 
     def close(self, deadline_s: float) -> None:
         """Send what can still be sent before the deadline, then stop; the rest counts as dropped."""
@@ -174,15 +178,13 @@ class Sender:
             if outcome.rejected:
                 self.dropped["rejected"] += outcome.rejected
                 _guard.report("export:rejected", f"The collector left out spans: {outcome.detail}")
-        if not self._chunks:
-            self._hurry = False
         self._changed.notify_all()
 
     def _back_off(self, asked_s: float) -> None:
-        """Wait longer after each failure, with jitter; a flush or the end of the process cuts it short."""
+        """Wait longer after each failure, with jitter; not while a flush or the end of the process waits."""
         wait_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(self._failures - 1, 10))
         wait_s = max(wait_s * random.uniform(0.5, 1.0), min(asked_s, MAX_RETRY_AFTER_S))  # noqa: S311 - jitter
-        if self._hurry or self._closing:
-            self._hurry = False
-            wait_s = FIRST_BACKOFF_S
-        self._changed.wait_for(lambda: self._hurry or self._closing, wait_s)
+        if self._drainers or self._closing:
+            self._changed.wait(FIRST_BACKOFF_S)
+        else:
+            self._changed.wait_for(lambda: self._drainers > 0 or self._closing, wait_s)

@@ -335,3 +335,16 @@ def target_of(values: Mapping[str, Any], sources: Mapping[str, str]) -> Target:
             base = endpoint.rstrip("/")
             endpoint = base if path.endswith(TRACES_PATH) else base + TRACES_PATH
     return Target(endpoint, protocol, values["headers"], values["certificate"], values["compression"])
+
+
+def settings_table() -> str:
+    """Return every setting as a Markdown table; docs/instrumentation.md holds it and a test compares."""
+    lines = ["| argument of `init` | environment | value | default | |", "|---|---|---|---|---|"]
+    for setting in SETTINGS:
+        names = ", ".join(f"`{name}`" for name in setting.environment)
+        value = setting.kind
+        if setting.bounds is not None:
+            value += f", {setting.bounds[0]:g} to {setting.bounds[1]:.10g}"
+        default = "" if setting.default in (None, {}) else f"`{str(setting.default).lower()}`"
+        lines.append(f"| `{setting.name}` | {names} | {value} | {default} | {setting.sentence} |")
+    return "\n".join(lines)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode
 
+from tailscope import _guard
 from tailscope._gc import PAUSES
 from tailscope._local import LocalTrace, context_of, new_bits, now, own_trace, span_context, trace_of, wire_id
-from tailscope._values import PLAIN, snapshot, text_of
+from tailscope._values import PLAIN, fields_of, snapshot, text_of
 from tailscope.conventions import GC_EVENT, GC_GENERATION, GC_PAUSE_MS
 
 if TYPE_CHECKING:
@@ -186,15 +187,18 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
         """Set one attribute; the newest are dropped and counted beyond the limit."""
         if self._end_ns:
             return
-        if value.__class__ not in PLAIN:
+        if type(value) not in PLAIN:
             value = snapshot(value)
         attributes = self._attributes
-        if attributes is None:
-            self._attributes = {key: value}
-        elif len(attributes) < self._scope.max_attributes or key in attributes:
-            attributes[key] = value
-        else:
-            self._more().dropped_attributes += 1
+        try:
+            if attributes is None:
+                self._attributes = {key: value}
+            elif len(attributes) < self._scope.max_attributes or key in attributes:
+                attributes[key] = value
+            else:
+                self._more().dropped_attributes += 1
+        except TypeError:  # the key cannot be hashed
+            _guard.report("attributes", f"An attribute's key is a text, not {key!r:.100}")
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set several attributes."""
@@ -209,18 +213,20 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
         if len(extra.events) >= self._scope.max_events:
             extra.dropped_events += 1
             return
-        at = now() + self._local.anchor_ns if timestamp is None else timestamp
-        extra.events.append((name, at, snapshot(attributes) if attributes else None))
+        at = now() + self._local.anchor_ns if timestamp is None else int(timestamp)
+        extra.events.append((name, at, fields_of(attributes)))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
         """Link to another span; an invalid one counts only with attributes or a trace state."""
-        if self._end_ns or not (context.is_valid or attributes or context.trace_state):
+        if self._end_ns or not isinstance(context, SpanContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return
+        if not (context.is_valid or attributes or context.trace_state):
             return
         extra = self._more()
         if len(extra.links) >= (self._scope.max_links if extra.max_links is None else extra.max_links):
             extra.dropped_links += 1
             return
-        extra.links.append((context, snapshot(attributes) if attributes else None))
+        extra.links.append((context, fields_of(attributes)))
 
     def update_name(self, name: str) -> None:
         """Give the span another name."""
@@ -235,12 +241,15 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
         """Set the status; OK is final, UNSET is ignored, as OpenTelemetry has it."""
         if self._end_ns:
             return
+        code: Any = status
         if isinstance(status, Status):
             code, description = status.status_code, status.description
-        else:
-            code = status
         extra = self._extra
-        if code is StatusCode.UNSET or (extra is not None and extra.code == StatusCode.OK.value):
+        if (
+            not isinstance(code, StatusCode)
+            or code is StatusCode.UNSET
+            or (extra is not None and extra.code == StatusCode.OK.value)
+        ):
             return
         extra = self._more()
         extra.code = code.value
@@ -276,7 +285,7 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
                 self._add_pauses(local.gc_mark, end_ns)
             local.server = None
         if end_time is not None:
-            self._more().end_unix_nano = end_time
+            self._more().end_unix_nano = int(end_time)
         self._end_ns = end_ns
         scope = self._scope
         if len(scope.pending) < scope.room:
@@ -294,12 +303,18 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
         """Mark the span as failed by an exception that leaves it; the innermost span records the event."""
         if self._end_ns or isinstance(error, NOT_ERRORS):
             return
-        local = self._local
-        if local.failure != id(error):
-            local.failure = id(error)
+        if not self._passes(error):
             self.record_exception(error, escaped=True)
         self.set_attribute(ERROR_TYPE, error_type(error))
         self.set_status(StatusCode.ERROR, describe(error))
+
+    def _passes(self, error: BaseException) -> bool:
+        """Say whether the exception comes out of a span inside that has seen it, and tell the parent."""
+        local = self._local
+        seen = local.failure == (id(error), self._id)
+        # With the id alone, a second exception at the address of a freed one would go unrecorded.
+        local.failure = (id(error), self._parent_id)
+        return seen
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None

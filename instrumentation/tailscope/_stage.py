@@ -22,6 +22,7 @@ from tailscope._current import LEFT_ELSEWHERE, SPAN_KEY, attach, get_current, le
 from tailscope._decorate import wrap
 from tailscope._local import new_bits, now
 from tailscope._span import CLIENT, INTERNAL, NOT_RECORDING, NOT_STARTED, RECORDING, Scope, Span
+from tailscope._values import fields_of
 from tailscope.conventions import INFERENCE_SUBSTAGES, STAGES
 
 if TYPE_CHECKING:
@@ -216,8 +217,8 @@ STAGE_NAMES_KEPT: Final = 1024
 
 def remember_stage(name: str) -> str | None:
     """Return `stage_name(name)` and keep it; a service with ids in its names fills the table and no more."""
-    found = stage_name(name)
-    if len(STAGE_NAMES) < STAGE_NAMES_KEPT:
+    found = stage_name(str(name))
+    if len(STAGE_NAMES) < STAGE_NAMES_KEPT and isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         STAGE_NAMES[name] = found
     return found
 
@@ -238,9 +239,12 @@ def stage(name: str, *, gpu: bool = False, attributes: Mapping[str, Any] | None 
     opened._name = name
     try:
         opened._stage = STAGE_NAMES[name]
-    except KeyError:
+    except (KeyError, TypeError):
         opened._stage = remember_stage(name)
-    opened._attributes = None if attributes is None else {**attributes}
+    try:
+        opened._attributes = None if attributes is None else {**attributes}
+    except TypeError:
+        opened._attributes = fields_of(attributes)
     opened._end_ns = NOT_STARTED
     return opened
 
@@ -271,9 +275,7 @@ def dependency(
     opened = Dependency()
     opened._name = name
     opened._stage = None
-    given = attributes or {}
-    opened._attributes = (
-        {**given} if peer is None else {"server.address": peer, "peer.service": peer, **given}
-    )
+    given = fields_of(attributes) or {}
+    opened._attributes = given if peer is None else {"server.address": peer, "peer.service": peer, **given}
     opened._end_ns = NOT_STARTED
     return opened

@@ -18,7 +18,7 @@ from opentelemetry.trace import Link, SpanKind, StatusCode
 
 from tailscope._current import SPAN_KEY, attach, get_current, leave, with_span
 from tailscope._span import INTERNAL, NUMBER_OF_KIND, Span, describe
-from tailscope._values import snapshot
+from tailscope._values import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -129,7 +129,7 @@ def begin_span(
     span._name = name
     span._kind = NUMBER_OF_KIND.get(kind, INTERNAL)
     span._stage = None
-    span._attributes = snapshot(attributes) if attributes else None
+    span._attributes = fields_of(attributes)
     parent = (get_current() if context is None else context).get(SPAN_KEY)
     if not span._begin(parent, scope):
         assert isinstance(parent, trace.Span)  # noqa: S101 - only a span can say that it is not sampled
@@ -137,7 +137,7 @@ def begin_span(
     for link in links or ():
         span.add_link(link.context, link.attributes)
     if start_time is not None:
-        span._start_ns = start_time - span._local.anchor_ns
+        span._start_ns = int(start_time) - span._local.anchor_ns
     return span
 
 
@@ -176,7 +176,8 @@ class CurrentSpan:
         leave(self._token)
         span = self._span
         # As in the SDK: control flow (GeneratorExit, CancelledError) is BaseException and not an error here.
-        if isinstance(exc, Exception) and span.is_recording():
+        if isinstance(exc, Exception) and isinstance(span, Span) and span.is_recording():
+            span._passes(exc)
             if self._record:
                 span.record_exception(exc)
             if self._set_status:

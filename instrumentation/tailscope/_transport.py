@@ -37,6 +37,9 @@ RETRYABLE_CODES: Final = frozenset(
     }
 )
 
+TOO_LARGE: Final = "larger than max"
+"""How gRPC words RESOURCE_EXHAUSTED for a message above the receiver's limit."""
+
 RECONNECT_MS: Final = (("initial", 100), ("max", 5_000))
 """By itself gRPC waits up to two minutes between connections; a restarted collector should not wait so."""
 
@@ -119,7 +122,9 @@ class GrpcTransport:
             return Outcome("retry", "CANCELLED")
         except self._grpc.RpcError as error:
             code, detail = error.code().name, error.details() or ""
-            return Outcome("retry" if code in RETRYABLE_CODES else "refused", code, detail)
+            # A collector that takes only smaller messages says the same next time.
+            again = code in RETRYABLE_CODES and TOO_LARGE not in detail
+            return Outcome("retry" if again else "refused", code, detail)
 
     def close(self) -> None:
         """Close the channel; a call under way ends as cancelled."""

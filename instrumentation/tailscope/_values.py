@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, Final, cast
 
+from tailscope import _guard
+
 PLAIN: Final = frozenset({str, bool, int, float, bytes, NoneType})
 """Types that are immutable and encoded as they are; one set lookup decides (35 ns)."""
 
@@ -19,11 +21,30 @@ MAX_DEPTH: Final = 8
 """Nesting kept; what lies deeper becomes its str(), so that a list which contains itself ends."""
 
 
-def snapshot(value: Any, depth: int = 0) -> Any:
-    """Return an immutable equal of any value, in the types that the encoder knows."""
-    if value.__class__ in PLAIN or isinstance(value, (str, bytes)):
+def snapshot(value: Any) -> Any:
+    """Return an immutable equal of any value, in the types that the encoder knows; never raises."""
+    if type(value) in PLAIN:
         return value
-    if isinstance(value, (bool, int, float)):
+    try:
+        return converted(value, 0)
+    except Exception:  # noqa: BLE001 - converting runs the host's __iter__, __float__ and the like
+        return text_of(value)
+
+
+def fields_of(attributes: Any) -> dict[str, Any] | None:
+    """Return attributes as a dictionary of our own; None for nothing, and for what is no mapping."""
+    if not attributes:
+        return None
+    fields = snapshot(attributes)
+    if isinstance(fields, dict):
+        return cast("dict[str, Any]", fields)
+    _guard.report("attributes", f"Attributes are a mapping, not {type(attributes).__name__}: {fields!r:.100}")
+    return None
+
+
+def converted(value: Any, depth: int) -> Any:
+    """Convert one value and what is inside it."""
+    if type(value) in PLAIN or isinstance(value, (str, bytes, bool, int, float)):
         return value
     if isinstance(value, numbers.Integral):
         return int(value)
@@ -32,9 +53,9 @@ def snapshot(value: Any, depth: int = 0) -> Any:
     if depth < MAX_DEPTH:
         if isinstance(value, Mapping):
             pairs = cast("Mapping[object, Any]", value).items()
-            return {str(key): snapshot(inner, depth + 1) for key, inner in pairs}
+            return {str(key): converted(inner, depth + 1) for key, inner in pairs}
         if isinstance(value, (Sequence, set, frozenset)):
-            return tuple(snapshot(inner, depth + 1) for inner in cast("Iterable[Any]", value))
+            return tuple(converted(inner, depth + 1) for inner in cast("Iterable[Any]", value))
     return text_of(value)
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
 from tailscope_analyzer import SPANS_SCHEMA
 
 if TYPE_CHECKING:
@@ -86,7 +87,11 @@ def otlp_table(path: Path) -> pa.Table:
 def _row(one: dict[str, Any], about: dict[str, str], scope: str | None) -> dict[str, Any]:
     start, end = int(one["startTimeUnixNano"]), int(one["endTimeUnixNano"])
     events = [
-        {"time_unix_nano": int(event["timeUnixNano"]), "name": event["name"], "attributes": _attributes(event)}
+        {
+            "time_unix_nano": int(event["timeUnixNano"]),
+            "name": event["name"],
+            "attributes": _attributes(event),
+        }
         for event in one.get("events", [])
     ]
     return {

@@ -44,7 +44,11 @@ def _visit(node: Node, start: int, end: int, until: int, own: dict[str, int]) ->
 
 def _candidates(node: Node, start: int, end: int) -> list[tuple[Node, int, int]]:
     """Return the children somebody can have waited for, cut to [start, end), the last to finish first."""
-    cut = [(child, max(child.start, start), min(child.end, end)) for child in node.children if _blocks(child, node)]
+    cut = [
+        (child, max(child.start, start), min(child.end, end))
+        for child in node.children
+        if _blocks(child, node)
+    ]
     real = [one for one in cut if one[2] > one[1]]
     return sorted(real, key=lambda one: (-one[2], -one[1], one[0].name))
 

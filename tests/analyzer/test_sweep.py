@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tailscope_analyzer import Traces, trace_detail
 
+from tailscope_analyzer import Traces, trace_detail
 from tests.analyzer.build import T0, span, table
 from tests.analyzer.reference import Node, own_times
 
@@ -65,7 +65,7 @@ def unordered(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
 
 
 @given(trees())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_own_time_of_every_span_is_that_of_the_obvious_sweep(spans: list[dict[str, Any]]) -> None:
     detail = trace_detail(table(*spans))
 
@@ -74,7 +74,7 @@ def test_own_time_of_every_span_is_that_of_the_obvious_sweep(spans: list[dict[st
 
 
 @given(trees())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_critical_path_fills_the_root_without_gap_or_overlap(spans: list[dict[str, Any]]) -> None:
     detail = trace_detail(table(*spans))
 
@@ -120,7 +120,7 @@ def tangles(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @given(tangles())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_every_request_of_any_tangle_sums_to_its_duration(spans: list[dict[str, Any]]) -> None:
     traces = Traces.from_spans(table(*spans))
 
@@ -132,7 +132,7 @@ def test_every_request_of_any_tangle_sums_to_its_duration(spans: list[dict[str, 
 
 
 @given(tangles(), st.randoms(use_true_random=False))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_order_of_arrival_changes_nothing(spans: list[dict[str, Any]], shuffler: random.Random) -> None:
     shuffled = list(spans)
     shuffler.shuffle(shuffled)
@@ -144,8 +144,10 @@ def test_the_order_of_arrival_changes_nothing(spans: list[dict[str, Any]], shuff
 
 
 @given(trees(), trees())
-@settings(max_examples=100, deadline=None)
-def test_a_trace_does_not_depend_on_its_neighbours(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> None:
+@settings(max_examples=50, deadline=None)
+def test_a_trace_does_not_depend_on_its_neighbours(
+    one: list[dict[str, Any]], two: list[dict[str, Any]]
+) -> None:
     other = [{**each, "trace_id": "t2"} for each in two]
 
     alone = Traces.from_spans(table(*one)).ledger

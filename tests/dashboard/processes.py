@@ -49,10 +49,15 @@ def wait_for(url: str) -> None:
     raise AssertionError(f"{url} did not answer within {START_S:.0f} s")
 
 
+def _read(stderr: IO[str], lines: Queue[str]) -> None:
+    for line in stderr:
+        lines.put(line)
+
+
 def _address(child: subprocess.Popen[str], stderr: IO[str]) -> str:
     lines: Queue[str] = Queue()
     # A thread reads on until the end, so that the child never waits for a full pipe.
-    threading.Thread(target=lambda: [lines.put(line) for line in stderr], daemon=True).start()
+    threading.Thread(target=_read, args=(stderr, lines), daemon=True).start()
     deadline, seen = time.monotonic() + START_S, ""
     while time.monotonic() < deadline and child.poll() is None:
         try:

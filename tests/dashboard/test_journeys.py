@@ -64,6 +64,8 @@ def settle(page: Page) -> None:
 
 
 def figures(page: Page) -> dict[str, str]:
+    page.get_by_test_id("stMetric").first.wait_for()
+    settle(page)
     metrics = page.get_by_test_id("stMetric").all()
     return {
         metric.get_by_test_id("stMetricLabel").inner_text(): metric.get_by_test_id(
@@ -239,7 +241,7 @@ def test_hover_says_what_a_span_is(page: Page, app: str, slow_trace: str) -> Non
 
 @pytest.mark.parametrize("view", ["trace", "sql"])
 def test_script_in_an_attribute_stays_text(page: Page, app: str, failed_trace: str, view: str) -> None:
-    question = f"select status_message, attributes from spans where trace_id = {literal(failed_trace)}"
+    question = f"select status_message, attributes from spans where trace_id = {literal(failed_trace)}"  # noqa: S608
     query = urlencode({"trace": failed_trace} if view == "trace" else {"q": question})
 
     open_page(page, f"{app}/{view}?{query}")

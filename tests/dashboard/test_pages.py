@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from tailscope.conventions import ENV_URL
 from tailscope_analyzer import connect
+from tailscope_dashboard._examples import EXAMPLES, VIEWS
 from tailscope_dashboard._pages import PAGES
 from tests.dashboard.traffic import SCRIPT
 
@@ -44,7 +45,7 @@ def visit(monkeypatch: pytest.MonkeyPatch) -> Visit:
 def words(test: AppTest) -> str:
     """Return all that is written on a page."""
     kinds = ("markdown", "text", "caption", "info", "warning", "error", "code", "subheader")
-    return "\n".join(str(element.value) for kind in kinds for element in test.get(kind))
+    return "\n".join(str(getattr(element, "value", "")) for kind in kinds for element in test.get(kind))
 
 
 def figure(test: AppTest, label: str) -> str:
@@ -220,6 +221,22 @@ def test_console_answers_a_question_of_the_address(visit: Visit, seeded: Seeded)
 
     assert test.dataframe[0].value["n"].iloc[0] == 600
     assert "1 row" in words(test)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_is_a_question_that_can_be_asked(seeded: Seeded, example: str) -> None:
+    with connect(seeded.url) as client:
+        answer = client.sql(EXAMPLES[example], limit=10)
+
+    assert answer.columns
+
+
+def test_console_lists_the_columns_of_every_view(visit: Visit, seeded: Seeded) -> None:
+    test = visit(seeded.url, "sql")
+
+    assert [expander.label for expander in test.expander] == list(VIEWS)
+    assert len(test.dataframe) == len(VIEWS)
+    assert "duration_ms" in set(test.dataframe[0].value["column"])
 
 
 def test_console_shows_the_database_message(visit: Visit, seeded: Seeded) -> None:

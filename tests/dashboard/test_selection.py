@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 import streamlit as st
@@ -14,15 +13,12 @@ from tailscope_dashboard import _address as address
 from tailscope_dashboard import _listing as listing
 from tailscope_dashboard._scope import Extent, Scope, read_scope, window_name
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 EXTENT = Extent(1000, NOON, NOON + timedelta(hours=2))
 
 
 @pytest.fixture(autouse=True)
-def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def url(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Stand in for the address bar, which only a running page has."""
     parameters: dict[str, str] = {}
     monkeypatch.setattr(st, "query_params", parameters)
@@ -88,11 +84,20 @@ def test_link_freezes_the_window(url: dict[str, str]) -> None:
     }
 
 
+def test_permalink_keeps_the_filters_of_the_page(url: dict[str, str]) -> None:
+    url |= {"window": "15m", "min_ms": "50", "sheet": "3"}
+
+    link = read_scope(EXTENT).permalink()
+
+    assert (link["min_ms"], link["sheet"]) == ("50", "3")
+    assert "window" not in link
+
+
 @given(hs.datetimes(timezones=hs.timezones()))
 def test_moment_survives_the_address(when: datetime) -> None:
     assume(1 < when.year < 9999)  # a zone must not carry it out of the calendar
 
-    assert address.moment(address.moment_text(when)) == when
+    assert address.moment(address.moment_text(when)) == when.astimezone(UTC)
 
 
 @given(hs.floats(min_value=1e-6, max_value=1e9), hs.integers(min_value=1, max_value=200))

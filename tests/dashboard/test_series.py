@@ -99,7 +99,13 @@ def test_cells_of_the_heat_map_touch() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
-    [(16.0, 253.0, [20, 50, 100, 200]), (0.9, 90_000.0, [1, 10, 100, 1000, 10_000]), (0.0, 0.0, [0.001])],
+    [
+        (16.0, 253.0, [20, 50, 100, 200]),
+        (0.9, 90_000.0, [1, 10, 100, 1000, 10_000]),
+        (40.0, 70.0, [40, 50, 60, 70]),
+        (110.0, 125.0, [110, 115, 120, 125]),
+        (0.0, 0.0, [0.001]),
+    ],
 )
 def test_log_axis_has_round_values(low: float, high: float, ticks: list[float]) -> None:
     assert series.log_ticks(low, high) == pytest.approx(ticks)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from importlib.resources import files
+from typing import Any
 
 import duckdb
 import pytest
@@ -39,9 +41,14 @@ create table stages (trace_id varchar, service varchar, stage varchar, category 
 """
 
 
+def rows(query: str) -> list[tuple[Any, ...]]:
+    with closing(duckdb.connect()) as database:
+        return database.sql(query).fetchall()
+
+
 @given(st.text().filter(lambda text: "\0" not in text))
 def test_any_text_comes_back_as_it_was(text: str) -> None:
-    assert duckdb.sql(f"select {literal(text)}").fetchall() == [(text,)]
+    assert rows(f"select {literal(text)}") == [(text,)]
 
 
 @given(st.text())
@@ -53,7 +60,7 @@ def test_no_text_ends_the_literal_early(text: str) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_any_number_comes_back_as_it_was(number: float) -> None:
-    assert duckdb.sql(f"select cast({literal(number)} as double)").fetchall() == [(number,)]
+    assert rows(f"select cast({literal(number)} as double)") == [(number,)]
 
 
 def test_time_of_another_zone_becomes_utc() -> None:
@@ -63,17 +70,17 @@ def test_time_of_another_zone_becomes_utc() -> None:
 
 
 def test_empty_list_matches_nothing() -> None:
-    assert duckdb.sql(f"select 'a' in {literal([])}").fetchall() == [(None,)]
+    assert rows(f"select 'a' in {literal([])}") == [(None,)]
 
 
 def test_condition_with_a_comment_keeps_its_parenthesis() -> None:
     condition = literal(Condition("1 = 0 -- never"))
 
-    assert duckdb.sql(f"select 1 where {condition} and true").fetchall() == []
+    assert rows(f"select 1 where {condition} and true") == []
 
 
 def test_empty_condition_is_true() -> None:
-    assert duckdb.sql(f"select 1 where {literal(Condition('  '))}").fetchall() == [(1,)]
+    assert rows(f"select 1 where {literal(Condition('  '))}") == [(1,)]
 
 
 def test_order_is_a_column_of_the_closed_list() -> None:

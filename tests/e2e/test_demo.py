@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
 DEMO = [sys.executable, "-m", "tailscope", "demo"]
@@ -71,7 +71,7 @@ class Running:
 
 
 @contextmanager
-def running(*args: str) -> Iterator[Running]:
+def running(*args: str) -> Generator[Running]:
     """Run a demo in the background."""
     process = subprocess.Popen(
         [*DEMO, *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -19,7 +19,7 @@ from tailscope.demo._children import Child, Children
 from tests.shared import CHECKOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 EXAMPLES = CHECKOUT / "examples"
 DEADLINE_S = 20
@@ -74,7 +74,7 @@ def test_the_first_trace_arrives(collector: dict[str, Any]) -> None:
 
 
 @contextmanager
-def serving(children: Children, collector: dict[str, Any]) -> Iterator[str]:
+def serving(children: Children, collector: dict[str, Any]) -> Generator[str]:
     """Run the FastAPI example under uvicorn and return its address."""
     with _children.bound_socket() as sock:
         address = f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -47,7 +47,7 @@ def clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """A real OTLP/gRPC receiver."""
+    """Run a real OTLP/gRPC receiver."""
     with grpc_receiver() as running:
         yield running
 

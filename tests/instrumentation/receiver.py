@@ -7,17 +7,20 @@ import gzip
 import http.server
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 
@@ -60,6 +63,8 @@ class Receiver:
     """Answers to give first: a gRPC status code, an HTTP status, or bytes of a response; then success."""
     arrived: threading.Condition = field(default_factory=threading.Condition)
     delay_s: float = 0.0
+    limit_bytes: int = 64 << 20
+    """Larger messages are refused as a gRPC server refuses them."""
 
     def take(self, body: bytes, headers: dict[str, str]) -> Any:
         """Keep a request and return the answer that is due."""
@@ -82,7 +87,9 @@ class Receiver:
         """Return the spans by name, for tests in which names are unique."""
         return {span.name: span for span in self.spans()}
 
-    def wait_for(self, condition: Callable[[list[Seen]], bool], what: str, timeout_s: float = 20.0) -> list[Seen]:
+    def wait_for(
+        self, condition: Callable[[list[Seen]], bool], what: str, timeout_s: float = 20.0
+    ) -> list[Seen]:
         """Wait until the spans satisfy a condition; fail with `what` at the deadline."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -165,6 +172,9 @@ def grpc_receiver(port: int = 0) -> Iterator[Receiver]:
             metadata = {key: str(value) for key, value in details.invocation_metadata}
 
             def export(body: bytes, context: grpc.ServicerContext) -> bytes:
+                if len(body) > receiver.limit_bytes:
+                    words = f"Received message larger than max ({len(body)} vs. {receiver.limit_bytes})"
+                    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words)
                 answer = receiver.take(body, metadata)
                 if isinstance(answer, grpc.StatusCode):
                     context.abort(answer, "as the test wants it")
@@ -193,7 +203,7 @@ def http_receiver() -> Iterator[Receiver]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:  # noqa: N802 - the name http.server looks for
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.instrumentation.conftest import Run
     from tests.instrumentation.receiver import Receiver
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 
-START = "import os, sys, tailscope\ntailscope.init(service='ranker', endpoint=sys.argv[1], flush_interval_s=60)\n"
+START = (
+    "import os, sys, tailscope\ntailscope.init(service='ranker', endpoint=sys.argv[1], flush_interval_s=60)\n"
+)
 
 
 def test_parent_and_children_each_send_their_own_spans_once(receiver: Receiver, run_python: Run) -> None:
@@ -64,7 +68,8 @@ def test_a_child_that_leaves_the_block_of_its_parent_sends_no_copy_of_it(
     done = run_python(
         START + "from opentelemetry import trace\n"
         "tracer = trace.get_tracer('lib')\n"
-        "with tailscope.request('request'), tracer.start_as_current_span('theirs'), tailscope.stage('auth'):\n"
+        "theirs = tracer.start_as_current_span('theirs')\n"
+        "with tailscope.request('request'), theirs, tailscope.stage('auth'):\n"
         "    pid = os.fork()\n"
         "    if pid: os.waitpid(pid, 0)\n"
         "with tracer.start_as_current_span('next child' if not pid else 'next parent'): pass",
@@ -95,6 +100,49 @@ def test_children_of_multiprocessing_flush_when_they_end(receiver: Receiver, run
     assert sorted(spans) == ["child 0", "child 1", "parent"]
     assert {spans["child 0"].parent_id, spans["child 1"].parent_id} == {spans["parent"].span_id}
     assert {span.kind for span in spans.values()} == {"server"}
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_a_worker_of_multiprocessing_that_initialises_itself_flushes(
+    receiver: Receiver, run_python: Run, tmp_path: Path, method: str
+) -> None:
+    (tmp_path / "worker.py").write_text(
+        "import tailscope\n"
+        "def work(endpoint):\n"
+        "    tailscope.init(endpoint=endpoint, flush_interval_s=60)\n"
+        "    with tailscope.request('child'): pass\n"
+    )
+    done = run_python(
+        "import multiprocessing, sys\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "import worker\n"
+        "context = multiprocessing.get_context(sys.argv[3])\n"
+        "child = context.Process(target=worker.work, args=(sys.argv[1],))\n"
+        "child.start(); child.join(30); print(child.exitcode)\n",
+        receiver.endpoint,
+        str(tmp_path),
+        method,
+    )
+
+    assert (done.stdout, done.stderr) == ("0\n", "")
+    assert [span.name for span in receiver.spans()] == ["child"]
+
+
+def test_a_child_of_a_parent_that_has_sent_sends_too(receiver: Receiver, run_python: Run) -> None:
+    done = run_python(
+        START + "for number in range(3):\n"
+        "    with tailscope.request(f'parent {number}'): pass\n"
+        "    assert tailscope.flush()\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        with tailscope.request(f'child {number}'): pass\n"
+        "        sys.exit(0)\n"
+        "    print(os.waitpid(pid, 0)[1])",
+        receiver.endpoint,
+    )
+
+    assert (done.stdout, done.stderr) == ("0\n0\n0\n", "")
+    assert len(receiver.by_name()) == len(receiver.spans()) == 6
 
 
 def test_a_server_that_forks_its_workers_forks_no_thread(receiver: Receiver, run_python: Run) -> None:
@@ -130,4 +178,7 @@ def test_a_given_instance_id_stays_and_differs_in_children(receiver: Receiver, r
     assert spans["parent"].resource["service.instance.id"] == "pod-7"
     assert spans["parent again"].resource["service.instance.id"] == "pod-7"
     child = spans["child"].resource
-    assert (child["service.instance.id"], child["service.version"]) == (f"pod-7-{child['process.pid']}", "1.2")
+    assert (child["service.instance.id"], child["service.version"]) == (
+        f"pod-7-{child['process.pid']}",
+        "1.2",
+    )

@@ -7,7 +7,7 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import trace
@@ -17,7 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 import tailscope
-from tests.instrumentation.receiver import Receiver
+
+if TYPE_CHECKING:
+    from tests.instrumentation.receiver import Receiver
 
 Spans = Callable[[], list[Any]]
 
@@ -171,7 +173,7 @@ def test_instrumented_httpx_rides_our_provider_and_carries_our_trace(
     instrumentation = pytest.importorskip("opentelemetry.instrumentation.httpx")
     seen: list[str] = []
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
         seen.append(dict(scope["headers"])[b"traceparent"].decode())
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"ok"})
@@ -206,7 +208,7 @@ class Sdk:
 
 @pytest.fixture
 def sdk(receiver: Receiver) -> Iterator[Sdk]:
-    """The SDK is set before `init`, as in a service that is already instrumented."""
+    """Set an SDK before `init`, as a service that is already instrumented does."""
     service = Sdk()
     trace.set_tracer_provider(service.provider)
     tailscope.init(service="ranker", endpoint=receiver.endpoint)
@@ -227,7 +229,7 @@ def test_an_sdk_that_is_set_records_our_stages(sdk: Sdk) -> None:
         with tailscope.stage("inference", attributes={"batch.size": 8}) as stage:
             stage.event("retry", {"n": 1})
             tailscope.current().set("c", 3)
-        with pytest.raises(ValueError), tailscope.dependency("GET user", peer="redis"):
+        with pytest.raises(ValueError, match="gone"), tailscope.dependency("GET user", peer="redis"):
             raise ValueError("gone")
         assert list(chunks()) == [1]
 
@@ -237,7 +239,9 @@ def test_an_sdk_that_is_set_records_our_stages(sdk: Sdk) -> None:
     assert dict(spans["inference"].attributes) == {"tailscope.stage": "inference", "batch.size": 8, "c": 3}
     assert [event.name for event in spans["inference"].events] == ["retry"]
     assert spans["GET user"].attributes["error.type"] == "ValueError"
-    assert {spans[n].parent.span_id for n in ("inference", "GET user", "postprocess")} == {root.context.span_id}
+    assert {spans[n].parent.span_id for n in ("inference", "GET user", "postprocess")} == {
+        root.context.span_id
+    }
     assert spans["serialize"].parent.span_id == spans["postprocess"].context.span_id
     assert tailscope.stats().mode == "sdk"
     assert tailscope.flush()
@@ -279,9 +283,9 @@ def test_the_sdk_gets_one_server_span_from_fastapi(sdk: Sdk, serve: Callable[[An
 def test_a_span_of_another_sdk_may_be_parent_or_child(recorded: Spans) -> None:
     other = Sdk()
     tracer = other.provider.get_tracer("other")
-    with tracer.start_as_current_span("theirs"), tailscope.stage("auth"):
-        with tracer.start_as_current_span("theirs inside"):
-            pass
+    inside = tracer.start_as_current_span
+    with inside("theirs"), tailscope.stage("auth"), inside("theirs inside"):
+        pass
 
     (ours,) = recorded()
     theirs = other.spans()

@@ -93,7 +93,8 @@ def test_only_pauses_that_ended_inside_count_and_the_ring_is_bounded(monkeypatch
     assert pauses.between(KEPT + 10, 0, clock[0]) == []
 
 
-def test_the_hook_is_there_once_while_recording_and_gone_afterwards(recorded: Spans) -> None:
+@pytest.mark.usefixtures("recorded")
+def test_the_hook_is_there_once_while_recording_and_gone_afterwards() -> None:
     def hooks() -> int:
         return sum(isinstance(hook, GcPauses) for hook in gc.callbacks)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import trace
@@ -11,7 +11,9 @@ import tailscope
 from tailscope import _guard
 from tailscope._runtime import RUNTIME
 from tailscope._settings import SETTINGS, resolve
-from tests.instrumentation.receiver import Receiver
+
+if TYPE_CHECKING:
+    from tests.instrumentation.receiver import Receiver
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,10 @@ def test_argument_then_ours_then_otel_then_default(
         ),
         (
             {},
-            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t/exact"},
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c",
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t/exact",
+            },
             ("http/protobuf", "http://t/exact"),
         ),
         (
@@ -99,7 +104,12 @@ def test_otel_variables_keep_their_meaning() -> None:
     ("arguments", "environment", "cause", "words"),
     [
         ({"protocol": "http/json"}, {}, "setting:protocol", "want one of grpc, http/protobuf"),
-        ({}, {"TAILSCOPE_BUFFER_BYTES": "lots"}, "setting:buffer_bytes", "TAILSCOPE_BUFFER_BYTES cannot be 'lots'"),
+        (
+            {},
+            {"TAILSCOPE_BUFFER_BYTES": "lots"},
+            "setting:buffer_bytes",
+            "TAILSCOPE_BUFFER_BYTES cannot be 'lots'",
+        ),
         ({"timeout_s": -1}, {}, "setting:timeout_s", "init(timeout_s=...) cannot be -1: want 0.05 to 300"),
         ({"headers": "no-equals"}, {}, "setting:headers", "'no-equals' is not key=value"),
         ({"endpoint": "http://c:port"}, {}, "setting:endpoint", "cannot be 'http://c:port'"),

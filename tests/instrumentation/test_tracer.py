@@ -80,19 +80,22 @@ def events_links_and_status(get: Callable[..., trace.Tracer]) -> None:
 def exceptions(get: Callable[..., trace.Tracer]) -> None:
     tracer = get("lib")
     for options in ({}, {"record_exception": False}, {"set_status_on_exception": False}):
-        with pytest.raises(ValueError), tracer.start_as_current_span(f"fails {options}", **options):
+        with (
+            pytest.raises(ValueError, match="boo"),
+            tracer.start_as_current_span(f"fails {options}", **options),
+        ):
             raise ValueError("boo")
     with pytest.raises(KeyboardInterrupt), tracer.start_as_current_span("interrupted"):
         raise KeyboardInterrupt
-    with pytest.raises(OSError), tracer.start_span("as context manager"):
+    with pytest.raises(OSError, match="gone"), tracer.start_span("as context manager"):
         raise OSError("gone")
 
 
 def remote_parents(get: Callable[..., trace.Tracer]) -> None:
     tracer = get("lib")
-    with tracer.start_as_current_span("child", context=remote_context(REMOTE), kind=SpanKind.SERVER):
-        with tracer.start_as_current_span("grandchild"):
-            pass
+    child = tracer.start_as_current_span("child", context=remote_context(REMOTE), kind=SpanKind.SERVER)
+    with child, tracer.start_as_current_span("grandchild"):
+        pass
     with tracer.start_as_current_span("root", context=Context()):
         pass
 
@@ -150,7 +153,11 @@ def shape(spans: list[Seen]) -> list[Any]:
     for span in spans:
         explicit = (span.start, span.end) if span.start < 1_000_000 else ()
         events = [
-            (name, at if at in range(1_700_000_000_000_000_000, 1_700_000_001_000_000_000) else 0, without_stack(f))
+            (
+                name,
+                at if at in range(1_700_000_000_000_000_000, 1_700_000_001_000_000_000) else 0,
+                without_stack(f),
+            )
             for name, at, f in span.events
         ]
         links = [(*link[:3], link[3] & 0x300) for link in span.links]
@@ -192,9 +199,8 @@ def test_limits_and_counts_are_the_sdks_but_the_first_attributes_stay(recorded: 
 
 def test_flags_say_sampled_and_random(recorded: Spans) -> None:
     tracer = trace.get_tracer("lib")
-    with tracer.start_as_current_span("own root"):
-        with tracer.start_as_current_span("own child") as child:
-            assert child.get_span_context().trace_flags == 3
+    with tracer.start_as_current_span("own root"), tracer.start_as_current_span("own child") as child:
+        assert child.get_span_context().trace_flags == 3
     with tracer.start_as_current_span("remote child", context=remote_context(REMOTE)):
         pass
 
@@ -204,13 +210,13 @@ def test_flags_say_sampled_and_random(recorded: Spans) -> None:
 
 def test_stages_in_an_unsampled_trace_record_nothing_and_propagate(recorded: Spans) -> None:
     context = SpanContext(5, 6, is_remote=True, trace_flags=TraceFlags(0))
-    with trace.use_span(trace.NonRecordingSpan(context)):
-        with tailscope.request("predict") as request, tailscope.stage("auth") as stage:
-            request.set("a", 1)
-            stage.event("b")
-            assert not stage.is_recording()
-            assert trace.get_current_span().get_span_context().trace_id == 5
-            ticket = tailscope.enqueue()
+    caller = trace.use_span(trace.NonRecordingSpan(context))
+    with caller, tailscope.request("predict") as request, tailscope.stage("auth") as stage:
+        request.set("a", 1)
+        stage.event("b")
+        assert not stage.is_recording()
+        assert trace.get_current_span().get_span_context().trace_id == 5
+        ticket = tailscope.enqueue()
     with tailscope.batch([ticket]):
         pass
 
@@ -264,6 +270,33 @@ def test_odd_values_and_keys_cost_nobody_else_anything(recorded: Spans) -> None:
     assert queue.name == "queue"
 
 
+def test_mistakes_of_the_service_never_raise(recorded: Spans) -> None:
+    class Broken(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError("broken")
+
+    odd: Any = [("a", 1)]
+    number: Any = 7
+    with tailscope.request(number, attributes=odd), tailscope.stage(number, attributes=number) as stage:
+        stage.set(odd, 1)
+        stage.set("broken", Broken(a=1))
+        stage.event(number, odd)
+        stage.add_event("float time", timestamp=number / 2)
+        stage.set_status(odd)
+        stage.add_link(odd)
+    with tailscope.dependency("d", attributes=odd):
+        pass
+    tracer: Any = trace.get_tracer("lib")
+    tracer.start_span("float start", start_time=1.5e18, attributes=odd).end(1.6e18)
+
+    stage_span, request_span, _, timed = recorded()
+    assert (stage_span.name, request_span.name) == ("7", "7")
+    assert stage_span.attributes == {"broken": "{'a': 1}"}
+    assert [event[:2] for event in stage_span.events][1:] == [("float time", 3)]
+    assert (timed.start, timed.end) == (15 * 10**17, 16 * 10**17)
+    assert set(tailscope.stats().errors) == {"attributes"}
+
+
 def test_long_values_are_cut_and_counted(recorded: Spans) -> None:
     with tailscope.stage("auth", attributes={"prompt": "x" * 10_000}) as stage:
         stage.set("list", ["y" * 5_000])
@@ -273,7 +306,8 @@ def test_long_values_are_cut_and_counted(recorded: Spans) -> None:
     assert tailscope.stats().truncated_values == 2
 
 
-def test_tracers_of_one_name_share_a_scope(recorded: Spans) -> None:
+@pytest.mark.usefixtures("recorded")
+def test_tracers_of_one_name_are_one_tracer() -> None:
     tracers = {trace.get_tracer("per request", "1") for _ in range(1000)}
     others = {trace.get_tracer("per request", "2"), trace.get_tracer("per request", "1", attributes={"a": 1})}
 
@@ -306,7 +340,11 @@ def test_what_instrumentation_asks_of_a_span(recorded: Spans) -> None:
         child: Any = tracer.start_span("child", context=remote_context(REMOTE))
         sdk_like: Any = span
         assert isinstance(span, trace.Span)
-        assert (sdk_like.name, sdk_like.kind, dict(sdk_like.attributes)) == ("outer", SpanKind.SERVER, {"a": 1})
+        assert (sdk_like.name, sdk_like.kind, dict(sdk_like.attributes)) == (
+            "outer",
+            SpanKind.SERVER,
+            {"a": 1},
+        )
         assert sdk_like.parent is None
         assert sdk_like.context == span.get_span_context()
         assert child.parent == REMOTE

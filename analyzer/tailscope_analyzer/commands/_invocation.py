@@ -19,7 +19,7 @@ from tailscope_analyzer._source import Selection, open_source
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from tailscope_analyzer._source import Source
 
@@ -62,7 +62,7 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
 
 
 @contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[Source]:
+def opened(arguments: argparse.Namespace) -> Generator[Source]:
     """Open the source that the arguments name, and close it."""
     source = open_source(arguments.url, arguments.data)
     try:

@@ -1,7 +1,7 @@
 """Rows of a query in the formats that people and other programs read.
 
-Owns what becomes of values that a format has no word for: times are ISO 8601, maps are objects, bytes are hex,
-and what is no number is null.
+Owns what becomes of values that a format has no word for: times are ISO 8601, maps are objects, bytes are
+hex, and what is no number is null.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def as_table(result: SqlResult, width: int) -> str:
     from tailscope_analyzer._terminal import drawn
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for field in result.table.schema:
+    for field in _fields(result.table.schema):
         table.add_column(
             Text(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold"
         )
@@ -82,9 +82,10 @@ def as_bytes(result: SqlResult, kind: str) -> bytes:
 
     sink = pa.BufferOutputStream()
     if kind == "parquet":
-        import pyarrow.parquet as pq
+        import pyarrow.parquet
 
-        pq.write_table(result.table, sink)
+        parquet: Any = pyarrow.parquet
+        parquet.write_table(result.table, sink)
     else:
         with pa.ipc.new_stream(sink, result.table.schema) as writer:
             writer.write_table(result.table)
@@ -97,6 +98,11 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.15g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _fields(of: Any) -> list[Any]:
+    """Return the fields of a schema or a struct."""
+    return list(of)
 
 
 def _is_number(kind: Any) -> bool:
@@ -116,7 +122,7 @@ def _converter(kind: Any) -> Callable[[Any], Any]:
         element = _converter(kind.value_type)
         return lambda value: None if value is None else [element(entry) for entry in value]
     if pa.types.is_struct(kind):
-        fields = {field.name: _converter(field.type) for field in kind}
+        fields = {field.name: _converter(field.type) for field in _fields(kind)}
         return lambda value: None if value is None else {name: of(value[name]) for name, of in fields.items()}
     return _scalar
 

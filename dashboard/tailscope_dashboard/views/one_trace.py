@@ -91,7 +91,9 @@ def _span(trace: Trace, span: Span | None) -> None:
         return
     with st.container(border=True, key="span"):
         st.text(span["operation"])
-        placing.table(ledgers.facts(trace, span), {"is": st.column_config.TextColumn(width="large")})
+        placing.table(
+            ledgers.facts(trace, span), {"is": st.column_config.TextColumn(width="large")}, height="content"
+        )
         _pairs("Attributes", span["attributes"])
         _events(trace, span)
         _pairs("Resource", span["resource"])

@@ -112,7 +112,7 @@ def _percentiles(scope: Scope, totals: data.Record) -> None:
     lines = series.percentile_lines(data.over_time(scope, step_us=step_us))
     st.markdown(f"**Percentiles** · a point each {figures.step(step_us)}, where n is enough for it")
     if lines.is_empty():
-        states.too_few(totals["requests"], series.REQUESTS_NEEDED["p50"], "a line over time")
+        states.too_few(totals["requests"], series.POINT_NEEDS["p50"], "a line over time")
         return
     ticks = series.log_ticks(*series.bounds(lines["latency_ms"]))
     placing.chart(

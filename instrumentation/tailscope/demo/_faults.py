@@ -13,6 +13,8 @@ from tailscope.demo._arrivals import BIG_DOCUMENTS, BULK_ROW, DOCUMENTS_MEDIAN
 from tailscope.demo._wire import ACCOUNTS, FAR_MS, RANKER, Calibration
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailscope.demo._arrivals import Shares
 
 BULK_WINDOW_MS = 250.0
@@ -38,7 +40,7 @@ class Rows:
             f"{column} in ({', '.join(repr(value) for value in values)})" for column, values in self._wanted()
         )
 
-    def hold(self, row: dict[str, object]) -> bool:
+    def hold(self, row: Mapping[str, object]) -> bool:
         """Say whether a row of the report's `stages` belongs to the set."""
         return all(row[column] in values for column, values in self._wanted())
 
@@ -75,7 +77,7 @@ def planted_faults(ordinary: Calibration, *, shares: Shares) -> list[Fault]:
         ),
         Fault(
             name="batch window",
-            planted=f"{shares.bulk_lane:.0%}: lane 'bulk', window {BULK_WINDOW_MS:.0f} ms, {BULK_ROW} in a row",
+            planted=f"{shares.bulk_lane:.0%}: lane 'bulk', {BULK_ROW} in a row wait {BULK_WINDOW_MS:.0f} ms",
             planted_ms=BULK_WINDOW_MS,
             affected="attributes['lane'] = 'bulk'",
             rows=Rows(service=(RANKER,), stage=("queue",)),

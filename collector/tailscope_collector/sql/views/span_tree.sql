@@ -1,46 +1,91 @@
--- One row is one span with its place in the tree of its trace. root is the span at the top of it; a span whose parent
--- is not here is an orphan and a root of its own tree; spans on a cycle have no root: root is null and depth 0.
--- critical marks spans whose own time is on the critical path: the walk back from the end of the root over the child
--- that finishes last. No order is promised.
+-- One row is one span with its place in the tree of its trace.
+-- root: span id at the top of its tree; depth: 0 there. is_orphan: the span names a parent that is not in the trace
+-- (it is then the top of a tree of its own), or is on a cycle of parents or below one (root and depth are null).
+-- critical: the walk back from the end of the root, over the child that finishes last and then the one that finishes
+-- last before that one began, passes through it. Two spans that share an id have one place. No order is promised.
 create view span_tree as
-with recursive edges as (
-    select
-        s.trace_id,
-        s.span_id,
-        s.parent_span_id,
-        s.start_unix_nano,
-        s.start_unix_nano + s.duration_ns as end_unix_nano,
-        s.parent_span_id is not null and p.span_id is null as is_orphan
-    from span_rows as s
-    left join (
-        select distinct
-            trace_id,
-            span_id
-        from span_rows
-    ) as p
-        on p.trace_id = s.trace_id and p.span_id = s.parent_span_id
-),
-walk as (
+with recursive nodes as (
     select
         trace_id,
         span_id,
-        parent_span_id,
-        0 as depth,
-        span_id as root,
-        is_orphan
-    from edges
-    where parent_span_id is null or is_orphan
-    union
+        min(parent_span_id) as parent_span_id,
+        min(start_unix_nano) as start_ns,
+        max(start_unix_nano + duration_ns) as end_ns
+    from span_rows
+    group by
+        trace_id,
+        span_id
+),
+children as (
     select
-        child.trace_id,
-        child.span_id,
-        child.parent_span_id,
-        parent.depth + 1,
-        parent.root,
-        false
-    from walk as parent
-    inner join edges as child
-        on child.trace_id = parent.trace_id and child.parent_span_id = parent.span_id
-    where not child.is_orphan and child.span_id != parent.span_id and parent.depth < 1000
+        c.trace_id,
+        c.span_id,
+        c.parent_span_id,
+        greatest(c.start_ns, p.start_ns) as start_ns,
+        least(c.end_ns, p.end_ns) as end_ns
+    from nodes as c
+    inner join nodes as p on p.trace_id = c.trace_id and p.span_id = c.parent_span_id
+    where c.span_id != c.parent_span_id
+),
+picked as (
+    select
+        trace_id,
+        parent_span_id,
+        span_id,
+        start_ns
+    from children
+    where end_ns > start_ns
+    qualify row_number() over (partition by trace_id, parent_span_id order by end_ns desc, start_ns, span_id) = 1
+    union all
+    select
+        c.trace_id,
+        c.parent_span_id,
+        c.span_id,
+        c.start_ns
+    from picked as later
+    inner join children as c
+        on c.trace_id = later.trace_id
+        and c.parent_span_id = later.parent_span_id
+        and c.end_ns <= later.start_ns
+    where c.end_ns > c.start_ns
+    qualify row_number() over (
+        partition by c.trace_id, c.parent_span_id order by c.end_ns desc, c.start_ns, c.span_id
+    ) = 1
+),
+tree as (
+    select
+        n.trace_id,
+        n.span_id,
+        n.span_id as root,
+        0 as depth,
+        true as critical
+    from nodes as n
+    left join nodes as p on p.trace_id = n.trace_id and p.span_id = n.parent_span_id
+    where n.parent_span_id is null or p.span_id is null
+    union all
+    select
+        c.trace_id,
+        c.span_id,
+        t.root,
+        t.depth + 1,
+        t.critical and k.span_id is not null
+    from tree as t
+    inner join children as c on c.trace_id = t.trace_id and c.parent_span_id = t.span_id
+    left join picked as k
+        on k.trace_id = c.trace_id and k.parent_span_id = c.parent_span_id and k.span_id = c.span_id
 )
-select * from walk
+select
+    s.trace_id,
+    s.span_id,
+    s.parent_span_id,
+    o.service,
+    s.operation,
+    s.start_unix_nano,
+    s.duration_ns / 1e6 as duration_ms,
+    t.depth,
+    t.root,
+    t.root is null or (t.depth = 0 and s.parent_span_id is not null) as is_orphan,
+    coalesce(t.critical, false) as critical
+from span_rows as s
+inner join origin_rows as o on o.origin_id = s.origin_id
+left join tree as t on t.trace_id = s.trace_id and t.span_id = s.span_id

@@ -1,0 +1,173 @@
+"""What a query may not do, however it is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import duckdb
+import pytest
+from tailscope_analyzer import QueryError
+
+from tailscope_collector import Settings
+from tailscope_collector._counters import Counters
+from tailscope_collector._queries import Queries
+from tailscope_collector._sandbox import TABLE_FUNCTIONS, check_query
+from tests.collector.building import Bench, SpanSpec, body
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REFUSED = [
+    "select * from read_csv('/etc/passwd')",
+    "select * from read_text('/etc/passwd')",
+    "select * from '/etc/passwd'",
+    "from '/etc/passwd'",
+    "select * from glob('/etc/*')",
+    "select * from parquet_scan('/etc/passwd')",
+    "select * from read_duckdb('other.db')",
+    "select * from sniff_csv('/etc/passwd')",
+    "attach '/tmp/other.db'",
+    "copy (select 1) to '/tmp/out.csv'",
+    "copy spans to '/tmp/out.csv'",
+    "export database '/tmp/out'",
+    "install httpfs",
+    "load httpfs",
+    "set threads = 64",
+    "reset threads",
+    "pragma database_list",
+    "call pragma_version()",
+    "select getenv('HOME')",
+    "select 1; select 2",
+    "",
+    "   -- nothing",
+    "insert into settle_marks values (1)",
+    "delete from span_rows",
+    "drop table span_rows",
+    "create table t (a int)",
+    "create temp table t (a int)",
+    "update span_rows set kind = 1",
+    "with w as (insert into settle_marks values (1) returning *) select * from w",
+    "explain analyze insert into settle_marks values (1)",
+    "explain analyze with w as (delete from span_rows returning *) select * from w",
+    "explain drop table span_rows",
+    "explain explain select 1",
+    "select * from checkpoint()",
+    "select * from force_checkpoint()",
+    "select * from query('select 1')",
+    "select * from json_execute_serialized_sql('{}')",
+    "select (select count(*) from duckdb_secrets())",
+    "select * from enable_logging()",
+    "select * from arrow_scan(1, 2, 3)",
+    "select * from python_map_function()",
+    "select write_log('x')",
+    "select * from local_table",
+    "checkpoint",
+    "vacuum",
+    "begin",
+    "use memory",
+    "prepare p as select 1",
+    "pivot spans on kind using count(*)",
+]
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_it_is_refused_and_nothing_changes(bench: Bench, query: str) -> None:
+    local_table = duckdb.sql("select 1 as secret")
+    bench.ingest(body(SpanSpec()))
+
+    with pytest.raises(QueryError):
+        bench.source.sql(query)
+
+    assert local_table is not None
+    assert bench.rows("select count(*) from spans") == [(1,)]
+    assert bench.rows("select count(*) from settle_marks") == [(0,)]
+
+
+def test_each_wall_holds_by_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the check of statements, the read-only transaction and the locked process still refuse."""
+    monkeypatch.setattr("tailscope_collector._queries.check_query", lambda cursor, query: None)
+    for query in ("insert into settle_marks values (1)", "select * from read_text('/etc/passwd')", "set threads = 8"):
+        with pytest.raises(QueryError):
+            bench.source.sql(query)
+    with bench.store.cursor() as cursor, pytest.raises(duckdb.Error, match="locked"):
+        cursor.execute("set enable_external_access = true")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select 1",
+        "select 1;",
+        "-- a comment\nselect 1",
+        "from spans",
+        "values (1), (2)",
+        "with recursive t(a) as (select 1 union all select a + 1 from t where a < 3) select * from t",
+        "select list_transform([1], lambda x: x + 1)",
+        "select * from range(3)",
+        "select unnest([1, 2])",
+        "from slowest(3)",
+        "select p50(duration_ms), p95(duration_ms), p99(duration_ms) from spans",
+        "describe spans",
+        "show tables",
+        "summarize requests",
+        "explain select * from spans",
+        "EXPLAIN ANALYZE select count(*) from spans",
+        "select * from spans as s join requests as r using (trace_id)",
+    ],
+)
+def test_what_an_analyst_writes_is_allowed(bench: Bench, query: str) -> None:
+    bench.source.sql(query)
+
+
+def test_every_allowed_table_function_exists(bench: Bench) -> None:
+    with bench.store.cursor() as cursor:
+        known = {row[0] for row in cursor.execute("select function_name from duckdb_functions()").fetchall()}
+
+        assert known >= TABLE_FUNCTIONS - {"unnest"}
+        check_query(cursor, "select unnest([1])")
+
+
+def queries(bench: Bench, **bounds: float) -> Queries:
+    return Queries(bench.store, Settings(**bounds), Counters(), lambda: None)  # type: ignore[arg-type]
+
+
+def test_a_query_that_takes_too_long_is_stopped(bench: Bench) -> None:
+    with pytest.raises(QueryError, match=r"longer than 0\.3 s") as caught:
+        queries(bench, query_timeout_s=0.3).run("select count(*) from range(1000000000000)")
+
+    assert (caught.value.code, caught.value.status) == ("timeout", 408)
+
+
+def test_a_query_over_the_memory_cap_is_refused_and_the_store_lives_on(bench: Bench) -> None:
+    with pytest.raises(QueryError, match="Memory"):
+        bench.source.sql("select sum(len(s)) from (select repeat('x', 900000000) || i as s from range(8) t(i))")
+
+    assert bench.ingest(body(SpanSpec())) == 0
+
+
+def test_rows_are_capped_and_the_cut_is_said(bench: Bench) -> None:
+    capped = queries(bench, query_rows=1000)
+
+    assert [(a.table.num_rows, a.truncated) for a in (
+        capped.run("select * from range(1000)"),
+        capped.run("select * from range(1001)"),
+        capped.run("select * from range(1001)", limit=10),
+        capped.run("select * from range(10)", limit=10),
+        capped.run("select * from range(10)", limit=0),
+        capped.run("select * from range(0)", limit=0),
+    )] == [(1000, False), (1000, True), (10, True), (10, False), (0, True), (0, False)]
+
+
+def test_the_order_of_a_query_survives_the_cap(bench: Bench) -> None:
+    answer = bench.source.sql("select i from range(100000) t(i) order by i desc", limit=3)
+
+    assert answer.rows == [(99999,), (99998,), (99997,)]
+
+
+def test_a_query_reads_one_moment(bench: Bench, tmp_path: Path) -> None:
+    bench.ingest(body(SpanSpec(trace=1, kind=2)))
+
+    answers = queries(bench).run_together("select count(*) from spans", "select count(*) from spans")
+
+    assert answers[0].table == answers[1].table
+    assert tmp_path.exists()
