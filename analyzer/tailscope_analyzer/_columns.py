@@ -98,7 +98,8 @@ def _checked(spans: pa.Table | pl.DataFrame) -> pa.Table:
 
 def _nulls(length: int, name: str) -> Column:
     schema, arrow = cast("Any", SPANS_SCHEMA), cast("Any", pa)
-    return arrow.chunked_array([arrow.nulls(length, schema.field(name).type)])
+    nulls: Column = arrow.chunked_array([arrow.nulls(length, schema.field(name).type)])
+    return nulls
 
 
 def _without_copies(table: pa.Table) -> tuple[pa.Table, Ids]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tailscope_analyzer._traces import Traces
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Part:
     """Name one column: a ledger key without its operation, but with the edge of a gap."""
 
@@ -53,8 +53,12 @@ def split_requests(traces: Traces) -> Parts:
     )
     cells, parts = _cells(requests, traces.ledger)
     row, part, self_ns = _with_the_rest(requests, cells, parts)
-    # Building the matrix adds up rows of one key that differ in their operation alone.
-    matrix = csr_array((self_ns / 1e6, (row, part)), shape=(len(requests), len(parts)))
+    by_name = sorted(range(len(parts)), key=lambda number: parts[number])
+    parts, part = [parts[number] for number in by_name], np.argsort(by_name)[part]
+    # In whole nanoseconds, with columns in order: the same requests give the same report, however they came.
+    whole = csr_array((self_ns, (row, part)), shape=(len(requests), len(parts)))
+    whole.sum_duplicates()
+    matrix = csr_array((whole.data / 1e6, whole.indices, whole.indptr), shape=whole.shape)
     return Parts(
         trace_ids=requests["trace_id"],
         duration_ms=requests["duration_ms"].to_numpy(),

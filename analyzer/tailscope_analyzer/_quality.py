@@ -5,7 +5,7 @@ Owns the verdict in words. `ok` means that nothing is to be said against the num
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
@@ -15,20 +15,25 @@ from tailscope_analyzer._quantile import weighted_quantile
 from tailscope_analyzer._report import Quality
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tailscope_analyzer._parts import Parts
     from tailscope_analyzer._traces import Traces
 
-CLIFF_SHARE = 0.05
+BEYOND_NEEDED: Final = 3
+"""A percentile is refused when fewer requests than this lie beyond it: 300 for p99, 60 for p95."""
+
+CLIFF_SHARE: Final = 0.05
 """Where the smoothed and the sample percentile differ by more, two kinds of requests meet there."""
 
-COMPLETE_SHARE = 0.95
+COMPLETE_SHARE: Final = 0.95
 """Below this share of complete traces the verdict says so."""
 
 
 def judge_quality(
-    traces: Traces, split: Parts, percentile: float, tail_ms: float | None, beyond_needed: int
+    traces: Traces, split: Parts, smoothed: Mapping[float, float], percentile: float
 ) -> Quality:
-    """Weigh the requests behind a report; `tail_ms` is None when the percentile was refused."""
+    """Weigh the requests behind a report; `smoothed` has the quantiles it rests on, by q."""
     requests = traces.requests
     total = len(requests)
     complete = (
@@ -36,8 +41,8 @@ def judge_quality(
     )
     skewed = int(requests["skewed"].sum())
     remarks = [
-        _enough(len(split.duration_ms), percentile, beyond_needed),
-        _cliff(split, percentile, tail_ms),
+        _enough(len(split.duration_ms), percentile),
+        *(_cliff(split, q, value) for q, value in smoothed.items()),
         _left_out(total, total - len(split.duration_ms)),
         f"only {complete:.0%} of the traces are complete"
         if complete is not None and complete < COMPLETE_SHARE
@@ -60,22 +65,25 @@ def percentile_name(percentile: float) -> str:
     return f"p{percentile * 100:.10g}"
 
 
-def _enough(n: int, percentile: float, beyond_needed: int) -> str:
-    if n * (1 - percentile) >= beyond_needed - 1e-9:
+def is_enough(n: int, percentile: float) -> bool:
+    """Tell whether so many requests can carry the percentile."""
+    return n * (1 - percentile) >= BEYOND_NEEDED - 1e-9
+
+
+def _enough(n: int, percentile: float) -> str:
+    if is_enough(n, percentile):
         return ""
-    needed = int(np.ceil(round(beyond_needed / (1 - percentile), 6)))
+    needed = int(np.ceil(round(BEYOND_NEEDED / (1 - percentile), 6)))
     return f"too few requests: {n} of at least {needed} that {percentile_name(percentile)} needs"
 
 
-def _cliff(split: Parts, percentile: float, tail_ms: float | None) -> str:
-    if tail_ms is None:
-        return ""
-    sample = weighted_quantile(split.duration_ms, split.weight, percentile)
-    if abs(tail_ms - sample) <= CLIFF_SHARE * sample:
+def _cliff(split: Parts, q: float, smoothed_ms: float) -> str:
+    sample = weighted_quantile(split.duration_ms, split.weight, q)
+    if abs(smoothed_ms - sample) <= CLIFF_SHARE * sample:
         return ""
     return (
-        f"{percentile_name(percentile)} stands on a cliff between two kinds of requests: the sample says "
-        f"{sample:.1f} ms, its neighbourhood {tail_ms:.1f} ms"
+        f"{percentile_name(q)} stands on a cliff between two kinds of requests: the sample says "
+        f"{sample:.1f} ms, its neighbourhood {smoothed_ms:.1f} ms"
     )
 
 

@@ -28,16 +28,17 @@ def sample_quantile(ordered: Floats, q: float) -> float:
 
 
 def weighted_quantile(ordered: Floats, weight: Floats, q: float) -> float:
-    """Return the q-quantile of ascending values that stand for `weight` requests each.
+    """Return the q-quantile of ascending values that stand for `weight` (at least 1) requests each.
 
-    Equal weights give exactly `sample_quantile`.
+    The same as `sample_quantile` of the values repeated so many times.
     """
     if np.all(weight == weight[0]):
         return sample_quantile(ordered, q)
-    # Value i sits in the middle of its own weight, rescaled so that the ends are the extremes.
-    middle = np.cumsum(weight) - weight / 2
-    place = (middle - middle[0]) / (middle[-1] - middle[0])
-    return float(np.interp(q, place, ordered))
+    least: float = weight.min()
+    until = np.cumsum(weight / min(least, 1.0))
+    first = np.r_[0.0, until[:-1]]
+    places = np.column_stack([first, until - 1.0]).ravel()
+    return float(np.interp(q * (until[-1] - 1.0), places, np.repeat(ordered, 2)))
 
 
 class Smoother:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._parts import Part, Parts, split_requests
-from tailscope_analyzer._quality import judge_quality
+from tailscope_analyzer._quality import is_enough, judge_quality
 from tailscope_analyzer._quantile import Smoother, weighted_quantile
 from tailscope_analyzer._report import (
     VERSION,
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
     from tailscope_analyzer._arrays import Floats
     from tailscope_analyzer._traces import Traces
-
-BEYOND_NEEDED: Final = 3
-"""A percentile is refused when fewer requests than this lie beyond it: 300 for p99, 60 for p95."""
 
 SLOWEST: Final = 10
 
@@ -60,8 +57,7 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
         )
     split = split_requests(traces)
     n = len(split.duration_ms)
-    enough = n * (1 - percentile) >= BEYOND_NEEDED - 1e-9
-    tail = _explain(split, percentile) if enough else None
+    tail = _explain(split, percentile) if is_enough(n, percentile) else None
     return Report(
         version=VERSION,
         window=_window(traces, selection or Selection()),
@@ -70,7 +66,7 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
         latency_ms=_latency(split),
         excess_ms=tail.excess_ms if tail else 0.0,
         baseline=tail.baseline if tail else Baseline("p50", None, "too few requests"),
-        quality=judge_quality(traces, split, percentile, tail.tail_ms if tail else None, BEYOND_NEEDED),
+        quality=judge_quality(traces, split, tail.smoothed if tail else {}, percentile),
         stages=tail.stages if tail else (),
         services=tail.services if tail else (),
         edges=tail.edges if tail else (),
@@ -84,7 +80,8 @@ class Tail:
 
     baseline: Baseline
     excess_ms: float
-    tail_ms: float
+    smoothed: dict[float, float]
+    """The quantiles that the split rests on, by q, in ms."""
     typical: Floats
     stages: tuple[StageRow, ...]
     services: tuple[ServiceRow, ...]
@@ -104,7 +101,7 @@ def _explain(split: Parts, percentile: float) -> Tail:
     return Tail(
         baseline=Baseline(kind, float(typical.sum()), reason),
         excess_ms=excess_ms,
-        tail_ms=float(tail.sum()),
+        smoothed={percentile: float(tail.sum())} | ({0.5: float(typical.sum())} if kind == "p50" else {}),
         typical=typical,
         stages=rows.stages(),
         services=rows.services(),

@@ -31,7 +31,8 @@ def render_trace(
     head.append(f"trace {detail['trace_id']}, {len(detail['spans'])} spans", "not bold")
     head.append("" if detail["complete"] else ", incomplete", "not bold yellow")
     notes = [Text(f"note: {note}", "yellow") for note in detail["notes"]]
-    parts = [head, Text(), _spans(detail, width, most_spans), Text(), *_ledger(detail, width), *notes]
+    legend = Text("█ on the critical path  ─ the rest of the span", "dim")
+    parts = [head, Text(), _spans(detail, width, most_spans), legend, Text(), *_ledger(detail, width), *notes]
     return drawn(*parts, width=width, colour=colour)
 
 
@@ -57,7 +58,6 @@ def _spans(detail: Mapping[str, Any], width: int, most_spans: int) -> Table:
         table.add_row(label, _lane(span, pieces[span["span_id"]], detail, lane), length)
     if len(spans) > most_spans:
         table.add_row(Text(f"… {len(spans) - most_spans} more spans", "dim"))
-    table.add_row("", Text("█ on the critical path   ─ not waited for", "dim"))
     return table
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tailscope_analyzer import AnalyzerError, QueryError, Selection, parse_percentile, parse_time
@@ -35,12 +36,19 @@ class Api:
     """The handlers of the query routes."""
 
     def __init__(
-        self, queries: Queries, questions: Questions, counters: Counters, *, is_ready: Callable[[], bool]
+        self,
+        queries: Queries,
+        questions: Questions,
+        counters: Counters,
+        *,
+        is_ready: Callable[[], bool],
+        about: Callable[[], dict[str, Any]],
     ) -> None:
         self._queries = queries
         self._questions = questions
         self._counters = counters
         self._is_ready = is_ready
+        self._about = about
 
     async def sql(self, request: Request) -> Response:
         """Answer `{"query", "limit"}` with an Arrow stream, or with JSON where Accept asks for it."""
@@ -71,6 +79,10 @@ class Api:
             return error_response(error)
         return Response(_dumped(detail), media_type="application/json")
 
+    async def info(self, _request: Request) -> Response:
+        """Say what runs here and how much it holds."""
+        return JSONResponse(await run_in_threadpool(self._about))
+
     async def healthz(self, _request: Request) -> Response:
         """Say that the process runs."""
         return PlainTextResponse("ok\n")
@@ -83,6 +95,23 @@ class Api:
     async def metrics(self, _request: Request) -> Response:
         """Return counters and gauges in Prometheus' text format."""
         return PlainTextResponse(self._counters.prometheus(), media_type="text/plain; version=0.0.4")
+
+
+async def http_error(_request: Request, error: Exception) -> Response:
+    """Answer what no route answers (404, 405) as the routes do."""
+    status, said = (
+        (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, str(error))
+    )
+    codes = {404: "not_found", 405: "method_not_allowed"}
+    headers = error.headers if isinstance(error, HTTPException) else None
+    body = {"error": {"code": codes.get(status, "http_error"), "message": said}}
+    return JSONResponse(body, status, headers)
+
+
+async def internal_error(_request: Request, _error: Exception) -> Response:
+    """Answer what should not happen; the server logs the trace."""
+    body = {"error": {"code": "internal", "message": "The collector failed to answer; its log says why."}}
+    return JSONResponse(body, 500)
 
 
 def error_response(error: AnalyzerError) -> Response:

@@ -7,7 +7,8 @@ what was accepted is committed and answered, then the store is checkpointed and 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, Self
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from starlette.routing import Route
 
@@ -15,7 +16,7 @@ from tailscope_collector._api import Api
 from tailscope_collector._commit import Committer
 from tailscope_collector._counters import Counters
 from tailscope_collector._decoders import load_decoder
-from tailscope_collector._directory import DataDirectory, Owner
+from tailscope_collector._directory import STORAGE_VERSION, DataDirectory, Owner
 from tailscope_collector._grpc_receiver import GrpcReceiver
 from tailscope_collector._http_receiver import HttpReceiver
 from tailscope_collector._http_server import HttpServer
@@ -65,7 +66,13 @@ class Collector:
             )
             undo.append(lambda: self._grpc.stop(grace_s=0))
             receiver = HttpReceiver(self.intake, max_request_bytes=settings.max_request_bytes)
-            api = Api(self.queries, self.questions, self.counters, is_ready=lambda: self._ready)
+            api = Api(
+                self.queries,
+                self.questions,
+                self.counters,
+                is_ready=lambda: self._ready,
+                about=self.about,
+            )
             self._http = HttpServer(_routes(receiver, api), host=host, port=http_port)
         except BaseException:
             for step in reversed(undo):
@@ -98,6 +105,18 @@ class Collector:
         self.store.checkpoint()
         self.store.close()
 
+    def about(self) -> dict[str, Any]:
+        """Return the answer of `/api/info`: version, addresses and counts."""
+        return {
+            "version": version("tailscope"),
+            "storage_version": STORAGE_VERSION,
+            "data": self.store.directory.path.name,
+            "url": self.url,
+            "grpc": self.grpc,
+            "spans": self.store.span_count(),
+            "batch_seq": self.intake.committer.batch_seq,
+        }
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -122,6 +141,7 @@ def _routes(receiver: HttpReceiver, api: Api) -> list[Route]:
     return [
         Route("/v1/traces", receiver.export, methods=["POST"]),
         Route("/api/sql", api.sql, methods=["POST"]),
+        Route("/api/info", api.info),
         Route("/api/report", api.report),
         Route("/api/traces/{trace_id}", api.trace),
         Route("/healthz", api.healthz),

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 
+from tailscope_collector._api import http_error, internal_error
 from tailscope_collector.errors import ListenError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from starlette.routing import BaseRoute
+
+GRACE_S: Final = 10
+"""How long requests in progress may take to be answered when the server stops."""
 
 START_DEADLINE_S: Final = 20.0
 
@@ -49,11 +54,14 @@ class HttpServer:
             ) from error
         self.port = int(self._socket.getsockname()[1])
         config = uvicorn.Config(
-            Starlette(routes=list(routes)),
+            Starlette(
+                routes=list(routes), exception_handlers={HTTPException: http_error, Exception: internal_error}
+            ),
             log_config=None,
             access_log=False,
             server_header=False,
             lifespan="off",
+            timeout_graceful_shutdown=GRACE_S,
         )
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._run, name="tailscope-http", daemon=True)

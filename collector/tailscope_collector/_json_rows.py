@@ -7,7 +7,8 @@ null.
 from __future__ import annotations
 
 import math
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -56,8 +57,11 @@ def _optional(spell: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
 def _scalar(value: Any) -> Any:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, pa.MonthDayNano):
+        months, days, nanoseconds = value
+        return f"{months} months {days} days {nanoseconds / 1e9:g} s"
     if isinstance(value, bytes):
         return value.hex()
     return value if isinstance(value, int | float | str | bool) else str(value)

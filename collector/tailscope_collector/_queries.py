@@ -72,6 +72,9 @@ class Queries:
         except QueryError:
             self._counters.add("queries_failed_total")
             raise
+        except duckdb.Error as error:
+            self._counters.add("queries_failed_total")
+            raise QueryError(f"The store cannot answer: {error}", code="store_error", status=503) from error
         self._counters.add("queries_total")
         self._counters.add("query_seconds_total", time.perf_counter() - started)
         return answers

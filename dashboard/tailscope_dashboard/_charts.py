@@ -177,6 +177,12 @@ def bridge(steps: Sequence[Step], *, theme: str | None) -> Drawn:
 
 def composition(stages: pl.DataFrame, *, theme: str | None) -> Drawn:
     """Draw the typical request above the tail, each as its stages in a row."""
+    named = stages.unique("label", keep="first", maintain_order=True)
+    colour = alt.Color(
+        "label:N",
+        scale=alt.Scale(domain=named["label"].to_list(), range=named["colour"].to_list()),
+        legend=alt.Legend(title=None, orient="top", direction="horizontal", offset=6, labelFontSize=12),
+    )
     base = alt.Chart(stages).encode(
         y=alt.Y(
             "request:N", sort=["typical", "tail"], axis=alt.Axis(title=None, labelFontSize=13, ticks=False)
@@ -188,9 +194,7 @@ def composition(stages: pl.DataFrame, *, theme: str | None) -> Drawn:
             alt.Tooltip("ms:Q", format=_LATENCY_FORMAT, title="milliseconds"),
         ],
     )
-    bars = base.mark_bar(cornerRadius=2, height={"band": 0.7}).encode(
-        x2="end_ms:Q", color=alt.Color("colour:N", scale=None)
-    )
+    bars = base.mark_bar(cornerRadius=2, height={"band": 0.7}).encode(x2="end_ms:Q", color=colour)
     # Only what is wide enough for its name; the tooltip names the rest.
     names = (
         base.transform_filter("datum.wide")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn
-from urllib.parse import urlencode
 
 import streamlit as st
 
@@ -60,8 +59,3 @@ def link(
 def go(name: str, parameters: Mapping[str, str]) -> NoReturn:
     """Leave for another page."""
     st.switch_page(page(name), query_params=dict(parameters))
-
-
-def href(name: str, parameters: Mapping[str, str]) -> str:
-    """Return the address of a page of ours relative to the dashboard, for a link in a table."""
-    return f"/{name}?{urlencode(parameters)}"

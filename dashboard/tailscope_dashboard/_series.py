@@ -98,9 +98,16 @@ def bounds(values: pl.Series) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def error_share(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the share of requests that ended in an error."""
-    return frame.with_columns((pl.col("errors") / pl.col("requests")).alias("error_share"))
+def summary(by_operation: pl.DataFrame) -> pl.DataFrame:
+    """Add the share of errors, take out percentiles of too few requests, sort by p99, unknown ones last."""
+    known = [
+        pl.when(pl.col("requests") >= needed).then(pl.col(f"{name}_ms")).alias(f"{name}_ms")
+        for name, needed in REQUESTS_NEEDED.items()
+    ]
+    share = (pl.col("errors") / pl.col("requests")).alias("error_share")
+    return by_operation.with_columns(*known, share).sort(
+        "p99_ms", "requests", descending=True, nulls_last=True, maintain_order=True
+    )
 
 
 def as_utc(column: str) -> pl.Expr:

@@ -38,7 +38,8 @@ MAX_SLICE_SPANS: Final = 512
 SLICE_PAUSE_S: Final = 50e-6
 """A sleep of 0 gives the GIL back and takes it again before a waiting thread wakes; this one lets it run."""
 
-IDLE_WAIT_S: Final = 0.05
+RECHECK_S: Final = 0.05
+"""How often a flush looks again, should the encoder have been busy when it asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,6 @@ class Recorder:
         self._closed = False
         self._taken = self._refused = 0
         self._passes_begun = self._passes_ended = 0
-        self._left_over = False
         self._dropped: Counter[str] = Counter()
         self._sender: Sender | None = None
         self._thread: threading.Thread | None = None
@@ -184,19 +184,24 @@ class Recorder:
             ANCHOR.refresh()
             with _guard.guard("encode"):
                 self._encode_pending(sender, hurry=hurry)
-            if self._closed and not sender.has_room():
-                return
 
     def _encode_pending(self, sender: Sender, *, hurry: bool) -> None:
-        """Encode what waits, giving the GIL back between slices; stop where the outbox is full."""
+        """Encode what waits, giving the GIL back between slices; drop it where the outbox is full.
+
+        Left in the buffer, spans with long attributes would be memory that no bound in bytes covers.
+        """
         builder = ChunkBuilder(self._encoder, self._resource_bytes, self._sending.request_bytes)
         pending = self.pending
         with self._encoded:
             self._passes_begun += 1
             waiting = len(pending)
-        while waiting and sender.has_room():
+        while waiting:
             count = min(waiting, MAX_SLICE_SPANS, max(SLICE_SPANS, waiting // 4))
-            self._encode([pending.popleft() for _ in range(count)], builder, sender)
+            spans = [pending.popleft() for _ in range(count)]
+            if sender.has_room():
+                self._encode(spans, builder, sender)
+            else:
+                builder.dropped["buffer_full"] += count
             self._taken += count
             waiting -= count
             if not hurry:
@@ -207,10 +212,7 @@ class Recorder:
                 self._dropped.update(builder.dropped)
         with self._encoded:
             self._passes_ended = self._passes_begun
-            self._left_over = waiting > 0
             self._encoded.notify_all()
-        if pending and not sender.has_room():
-            sender.wait_room(IDLE_WAIT_S)
 
     def _encode(self, spans: list[Span], builder: ChunkBuilder, sender: Sender) -> None:
         """Encode one slice, scope by scope."""
@@ -235,11 +237,8 @@ class Recorder:
             sender, running = self._sender, self._running()
         if sender is None:
             return True
-        while running and self._pass(deadline_s):
-            if not self._left_over:
-                break
-            if not sender.drain(deadline_s):
-                return False
+        if running and not self._pass(deadline_s):
+            return False
         return sender.drain(deadline_s)
 
     def _pass(self, deadline_s: float) -> bool:
@@ -251,7 +250,7 @@ class Recorder:
                 if remaining_s <= 0 or self._closed:
                     return False
                 self._wake.set()
-                self._encoded.wait(min(remaining_s, IDLE_WAIT_S))
+                self._encoded.wait(min(remaining_s, RECHECK_S))
         return True
 
     def close(self, deadline_s: float) -> None:

@@ -11,8 +11,9 @@ adds no span. Never decides the status of a span that the framework owns.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
+from opentelemetry import context as context_api
 from opentelemetry import trace
 from opentelemetry.context.context import Context
 from opentelemetry.trace import SpanKind
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+REQUEST_KEY: Final = context_api.create_key("tailscope.request")
+"""Where the context keeps our server span of a foreign SDK, whose spans show no way up to it."""
+
+
 class Request(Stage):
     """One request: `with request("predict") as r`, `async with`, or a decorator."""
 
     _kind = SERVER
-    _server: trace.Span | None = None
 
     def _copy(self) -> Stage:
         return open_request(self._name, self._attributes)
@@ -75,37 +79,15 @@ class Request(Stage):
         """Start a SERVER span, or stand for the one that the context is already inside of."""
         server = server_span(context)
         if server is None:
-            return super()._start(context)
-        self._server = server
+            body = super()._start(context)
+            if body is None or self._other is None:
+                return body
+            return context_api.set_value(REQUEST_KEY, self._other, body)
+        self._other = server
         self._end_ns = NOT_RECORDING
         for key, value in (self._attributes or {}).items():
             server.set_attribute(key, value)
         return context
-
-    def _finish(self, error: BaseException | None) -> None:
-        if self._server is None:
-            super()._finish(error)
-        self._server = None
-
-    def set_attribute(self, key: str, value: Any) -> None:
-        """Set one attribute of the request."""
-        if self._server is None:
-            super().set_attribute(key, value)
-        else:
-            self._server.set_attribute(key, value)
-
-    def add_event(
-        self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None
-    ) -> None:
-        """Add an event to the request."""
-        if self._server is None:
-            super().add_event(name, attributes, timestamp)
-        else:
-            self._server.add_event(name, attributes, timestamp)
-
-    def get_span_context(self) -> trace.SpanContext:
-        """Return the identity of the server span."""
-        return super().get_span_context() if self._server is None else self._server.get_span_context()
 
 
 def server_span(context: Context) -> trace.Span | None:
@@ -119,19 +101,20 @@ def server_span(context: Context) -> trace.Span | None:
         return None
     if getattr(current, "kind", None) is SpanKind.SERVER:
         return current  # type: ignore[no-any-return]
-    return framework_span(context)
+    return kept_span(context)
 
 
-def framework_span(context: Context) -> trace.Span | None:
-    """Return the server span that FastAPI keeps in the context, where a foreign SDK shows no way up to it.
+def kept_span(context: Context) -> trace.Span | None:
+    """Return the server span that we, or FastAPI, keep in the context.
 
-    The endpoint runs inside an INTERNAL span of FastAPI; a span of the SDK does not know its parent span.
+    A span of the SDK does not know its parent span, and an endpoint runs inside an INTERNAL span of FastAPI.
     """
     for key, value in context.items():
+        span = value if key == REQUEST_KEY else None
         if key.startswith("fastapi.request"):
             span = getattr(value, "span", None)
-            if isinstance(span, trace.Span) and span.is_recording():
-                return span
+        if isinstance(span, trace.Span) and span.is_recording():
+            return span
     return None
 
 

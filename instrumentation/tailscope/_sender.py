@@ -1,8 +1,8 @@
 """The thread that sends: takes encoded chunks, retries with backoff, counts what became of each span.
 
-Owns the outbox (bounded in bytes) and its one thread. While the collector is away the outbox fills, the
-encoder stops, and the newest spans are dropped at the buffer; what waits is sent when the collector returns.
-Never raises into the host and never waits for it.
+Owns the outbox (bounded in bytes) and its one thread. While the collector is away the outbox fills, and then
+the encoder drops what is newest; what waits is sent when the collector returns. Never raises into the host
+and never waits for it.
 """
 
 from __future__ import annotations
@@ -73,11 +73,6 @@ class Sender:
             self.pending_bytes += len(chunk.body)
             self.pending_spans += chunk.spans
             self._changed.notify_all()
-
-    def wait_room(self, timeout_s: float) -> None:
-        """Wait until the outbox takes another chunk, at most `timeout_s`."""
-        with self._changed:
-            self._changed.wait_for(self.has_room, timeout_s)
 
     def drain(self, deadline_s: float) -> bool:
         """Send what waits, without backoff, until `deadline_s` (monotonic); True when nothing waits."""

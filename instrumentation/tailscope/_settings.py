@@ -234,7 +234,7 @@ SETTINGS: Final = (
         yes,
         "`true` or `false`",
         False,
-        "Record nothing: `init` then changes nothing at all.",
+        "Record nothing: `init` then changes nothing at all. `OTEL_TRACES_EXPORTER=none` does the same.",
     ),
 )
 
@@ -278,6 +278,11 @@ def resolve(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Set
                 if read is not None:
                     values["timeout_s"], sources["timeout_s"] = read, variable
                     break
+    if (
+        sources["disabled"] == "default"
+        and environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "none"
+    ):
+        values["disabled"], sources["disabled"] = True, "OTEL_TRACES_EXPORTER"
     resource = values["resource_attributes"]
     service = values["service"] or resource.get("service.name") or conventions.UNKNOWN_SERVICE
     names = ("endpoint", "protocol", "headers", "certificate", "compression", "service")

@@ -71,6 +71,8 @@ class Stage(Span):
 
     _kind = INTERNAL
     _foreign: ForeignSpan | None = None
+    _other: trace.Span | None = None
+    """The span that this stage stands for, if it is another's: a foreign SDK's, a framework's server span."""
     _token: Token[Context] | Aside | None
 
     def __enter__(self) -> Self:
@@ -158,6 +160,7 @@ class Stage(Span):
             span = self._foreign = foreign.start(
                 self._name, self._kind, self._stage, self._attributes, context
             )
+            self._other = span.span
             return trace.set_span_in_context(span.span, context)
         return None
 
@@ -165,7 +168,7 @@ class Stage(Span):
         """End a stage that `_start` started."""
         if self._foreign is not None:
             self._foreign.end(error)
-            self._foreign = None
+            self._foreign = self._other = None
             return
         if error is not None:
             self._fail(error)
@@ -184,27 +187,61 @@ class Stage(Span):
         """Set one attribute; before the stage is entered, one it will start with."""
         if not self._end_ns:
             super().set_attribute(key, value)
-        elif self._foreign is not None:
-            self._foreign.span.set_attribute(key, value)
+        elif self._other is not None:
+            self._other.set_attribute(key, value)
         elif self._end_ns == NOT_STARTED:
             self._attributes = {**(self._attributes or {}), key: value}
-
-    def set(self, key: str, value: Any) -> None:
-        """Set one attribute."""
-        self.set_attribute(key, value)
 
     def add_event(
         self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None
     ) -> None:
         """Add an event at `timestamp` (Unix ns), or now."""
-        if self._foreign is not None:
-            self._foreign.span.add_event(name, attributes, timestamp)
-        else:
+        if self._other is None:
             super().add_event(name, attributes, timestamp)
+        else:
+            self._other.add_event(name, attributes, timestamp)
+
+    def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
+        """Link to another span."""
+        if self._other is None:
+            super().add_link(context, attributes)
+        else:
+            self._other.add_link(context, attributes)
+
+    def set_status(self, status: trace.Status | trace.StatusCode, description: str | None = None) -> None:
+        """Set the status; OK is final."""
+        if self._other is None:
+            super().set_status(status, description)
+        else:
+            self._other.set_status(status, description)
+
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: Mapping[str, Any] | None = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        """Add an `exception` event with type, message and stack trace."""
+        if self._other is None:
+            super().record_exception(exception, attributes, timestamp, escaped)
+        else:
+            self._other.record_exception(exception, attributes, timestamp, escaped)
+
+    def update_name(self, name: str) -> None:
+        """Give the span another name."""
+        if self._other is None:
+            super().update_name(name)
+        else:
+            self._other.update_name(name)
+
+    def is_recording(self) -> bool:
+        """Say whether the stage still takes attributes and events."""
+        return super().is_recording() if self._other is None else self._other.is_recording()
 
     def get_span_context(self) -> trace.SpanContext:
         """Return the identity of the span that records."""
-        return super().get_span_context() if self._foreign is None else self._foreign.span.get_span_context()
+        return super().get_span_context() if self._other is None else self._other.get_span_context()
 
 
 STAGE_NAMES: Final[dict[str, str | None]] = {
@@ -228,8 +265,7 @@ def stage(name: str, *, gpu: bool = False, attributes: Mapping[str, Any] | None 
 
     Args:
         name: what the request does, as the ledger will show it: one of the known stages, something dotted
-        below one
-            ("inference.prefill"), or a name of your own, which then carries no `tailscope.stage`.
+            below one ("inference.prefill"), or a name of your own, which then carries no `tailscope.stage`.
         gpu: the stage launches GPU work. Accepted, and without effect in this version.
         attributes: set when the stage starts.
 

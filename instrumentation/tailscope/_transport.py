@@ -40,6 +40,9 @@ RETRYABLE_CODES: Final = frozenset(
 TOO_LARGE: Final = "larger than max"
 """How gRPC words RESOURCE_EXHAUSTED for a message above the receiver's limit."""
 
+HTTP_SERVER: Final = "Expected SETTINGS frame"
+HTTP_HINT: Final = ". The endpoint speaks HTTP: set protocol='http/protobuf', or the port for gRPC"
+
 RECONNECT_MS: Final = (("initial", 100), ("max", 5_000))
 """By itself gRPC waits up to two minutes between connections; a restarted collector should not wait so."""
 
@@ -122,6 +125,8 @@ class GrpcTransport:
             return Outcome("retry", "CANCELLED")
         except self._grpc.RpcError as error:
             code, detail = error.code().name, error.details() or ""
+            if HTTP_SERVER in detail:
+                detail += HTTP_HINT
             # A collector that takes only smaller messages says the same next time.
             again = code in RETRYABLE_CODES and TOO_LARGE not in detail
             return Outcome("retry" if again else "refused", code, detail)

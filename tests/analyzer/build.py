@@ -1,4 +1,4 @@
-"""Span tables for tests: a few lines say what happened, in milliseconds; real OTLP files where they are there."""
+"""Span tables for tests: made from a few lines in milliseconds, or read from real OTLP files."""
 
 from __future__ import annotations
 

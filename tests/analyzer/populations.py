@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+
 from tailscope_analyzer import Traces
 
 if TYPE_CHECKING:
@@ -17,10 +18,16 @@ START_US = 1_735_689_600_000_000
 
 
 def traces_of(
-    parts_ms: Mapping[tuple[str, str, str], npt.ArrayLike], *, weight: npt.ArrayLike | None = None, step_us: int = 1_001
+    parts_ms: Mapping[tuple[str, str, str], npt.ArrayLike],
+    *,
+    weight: npt.ArrayLike | None = None,
+    step_us: int = 1_001,
 ) -> Traces:
     """Make one request per position; each part is (service, stage, category) with its ms in every request."""
-    columns = {key: np.rint(np.asarray(values, dtype=float) * 1e6).astype(np.int64) for key, values in parts_ms.items()}
+    columns = {
+        key: np.rint(np.asarray(values, dtype=float) * 1e6).astype(np.int64)
+        for key, values in parts_ms.items()
+    }
     total = np.sum(list(columns.values()), axis=0)
     ids = pl.Series([f"{number:032x}" for number in range(len(total))], dtype=pl.String)
     requests = pl.DataFrame(

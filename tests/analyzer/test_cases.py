@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tailscope_analyzer import Report, Traces, headline, report
 
+from tailscope_analyzer import Report, Traces, headline, report
 from tests.analyzer.build import otlp_table
 from tests.shared import shared_file
 
@@ -52,8 +52,8 @@ def test_percentiles_and_counts_are_those_measured(case: str) -> None:
     truth, latency = expected()[case]["measured"], made(case).latency_ms
 
     assert made(case).requests == truth["traces"]
-    assert latency.p50 == pytest.approx(truth["p50_ms"], rel=0.005)
-    # The reference takes the next request up where ours goes a part of the way; between two kinds that is far.
+    assert latency.p50 == pytest.approx(truth["p50_ms"], rel=0.005, abs=0.006)
+    # The reference takes the next request up, ours goes a part of the way: far between two kinds.
     assert latency.p95 == pytest.approx(truth["p95_ms"], rel=0.03)
     assert latency.p99 == pytest.approx(truth["p99_ms"], rel=0.03)
 
@@ -69,11 +69,16 @@ def test_every_nanosecond_of_every_request_is_in_the_ledger(case: str) -> None:
 @pytest.mark.parametrize("case", STANDS_OUT)
 def test_the_headline_names_where_the_time_goes(case: str) -> None:
     assert STANDS_OUT[case] in headline(made(case)).partition(";")[0]
-    assert abs(sum(row.excess_ms for row in made(case).stages) - made(case).excess_ms) < 1e-9 * made(case).excess_ms
+    assert (
+        abs(sum(row.excess_ms for row in made(case).stages) - made(case).excess_ms)
+        < 1e-9 * made(case).excess_ms
+    )
 
 
 def test_of_healthy_requests_nothing_stands_out() -> None:
-    assert headline(made("A00")).startswith("Nothing stands out: p99 is 69.6 ms, 21.5 ms above a typical request")
+    assert headline(made("A00")).startswith(
+        "Nothing stands out: p99 is 69.6 ms, 21.5 ms above a typical request"
+    )
 
 
 def test_too_few_requests_give_no_answer_for_p99_but_one_for_p95() -> None:

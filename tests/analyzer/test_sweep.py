@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +13,9 @@ from hypothesis import strategies as st
 from tailscope_analyzer import Traces, trace_detail
 from tests.analyzer.build import T0, span, table
 from tests.analyzer.reference import Node, own_times
+
+if TYPE_CHECKING:
+    import random
 
 KINDS = st.sampled_from(["internal", "internal", "internal", "client", "server", "producer", "consumer"])
 
@@ -89,27 +91,24 @@ def test_the_critical_path_fills_the_root_without_gap_or_overlap(spans: list[dic
 @st.composite
 def tangles(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Draw some traces of anything at all: cycles, orphans, shared and repeated ids, absurd times."""
-    spans: list[dict[str, Any]] = []
-    for number in range(draw(st.integers(1, 14))):
-        spans.append(
-            span(
-                f"op{number}",
-                0,
-                0,
-                draw(st.sampled_from([None, "", "0000000000000000", "a", "b", "c", "d", "e", "gone"])),
-                id=draw(st.sampled_from(["a", "b", "c", "d", "e"])),
-                trace=draw(st.sampled_from(["t1", "t2"])),
-                service=draw(st.sampled_from(["api", "db"])),
-                kind=draw(st.sampled_from([*("internal", "client", "server", "producer", "consumer"), None])),
-                stage=draw(st.sampled_from([None, "queue", "inference.prefill"])),
-                start_unix_nano=draw(
-                    st.one_of(st.integers(T0, T0 + 30), st.sampled_from([0, -5, T0 * 2, 2**63 - 1, -(2**63)]))
-                ),
-                duration_ns=draw(
-                    st.one_of(st.integers(0, 30), st.sampled_from([-1, 10**18, 2**63 - 1, -(2**63)]))
-                ),
-            )
+    some_start = st.one_of(st.integers(T0, T0 + 30), st.sampled_from([0, -5, T0 * 2, 2**63 - 1, -(2**63)]))
+    some_length = st.one_of(st.integers(0, 30), st.sampled_from([-1, 10**18, 2**63 - 1, -(2**63)]))
+    spans = [
+        span(
+            f"op{number}",
+            0,
+            0,
+            draw(st.sampled_from([None, "", "0000000000000000", "a", "b", "c", "d", "e", "gone"])),
+            id=draw(st.sampled_from(["a", "b", "c", "d", "e"])),
+            trace=draw(st.sampled_from(["t1", "t2"])),
+            service=draw(st.sampled_from(["api", "db"])),
+            kind=draw(st.sampled_from([*("internal", "client", "server", "producer", "consumer"), None])),
+            stage=draw(st.sampled_from([None, "queue", "inference.prefill"])),
+            start_unix_nano=draw(some_start),
+            duration_ns=draw(some_length),
         )
+        for number in range(draw(st.integers(1, 14)))
+    ]
     seen: set[Any] = set()
     return [
         one
@@ -159,18 +158,11 @@ def test_a_trace_does_not_depend_on_its_neighbours(
 def test_overlap_within_the_grain_of_a_millisecond_clock_is_tolerated() -> None:
     start = T0 // 1_000_000 * 1_000_000
     rows = [span("root", 0, 0, None, kind="server", start_unix_nano=start, duration_ns=100_300_000)]
-    for number in range(10):
-        # Starts are cut to whole ms, durations are exact: each seems to overlap the next by 0.3 ms.
-        rows.append(
-            span(
-                f"step{number}",
-                0,
-                0,
-                "root",
-                start_unix_nano=start + number * 10_000_000,
-                duration_ns=10_300_000,
-            )
-        )
+    # Starts are cut to whole ms, durations are exact: each seems to overlap the next by 0.3 ms.
+    rows += [
+        span(f"step{number}", 0, 0, "root", start_unix_nano=start + number * 10**7, duration_ns=10_300_000)
+        for number in range(10)
+    ]
 
     traces = Traces.from_spans(table(*rows))
 

@@ -53,7 +53,9 @@ def test_other_codings_are_not_supported() -> None:
         decompress(b"x", "br", limit=10)
 
 
-@pytest.mark.parametrize("name", ["application/json", "Application/JSON; charset=utf-8", " application/json "])
+@pytest.mark.parametrize(
+    "name", ["application/json", "Application/JSON; charset=utf-8", " application/json "]
+)
 def test_parameters_and_case_of_a_content_type_do_not_count(name: str) -> None:
     assert format_of(name) == "json"
 

@@ -7,11 +7,17 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from tailscope_analyzer import Client, Selection, SourceError
 
+from tailscope_analyzer import Client, Selection, SourceError
 from tailscope_collector import Collector, LocalSource, open_data
 from tailscope_collector.commands import serve as serve_command
-from tailscope_collector.errors import ListenError, StoreError, StoreHeldError, StoreMissingError, StoreVersionError
+from tailscope_collector.errors import (
+    ListenError,
+    StoreError,
+    StoreHeldError,
+    StoreMissingError,
+    StoreVersionError,
+)
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import post_protobuf
 
@@ -55,7 +61,10 @@ def test_a_held_directory_is_asked_over_http_and_a_free_one_is_opened(tmp_path: 
 
 
 def test_a_held_directory_without_an_address_is_said_to_be_held(tmp_path: Path) -> None:
-    with open_data(tmp_path / "data", create=True), pytest.raises(StoreHeldError, match="is starting or is no collector"):  # type: ignore[attr-defined]
+    with (
+        open_data(tmp_path / "data", create=True),
+        pytest.raises(StoreHeldError, match="is starting or is no collector"),
+    ):  # type: ignore[attr-defined]
         open_data(tmp_path / "data")
 
 
@@ -68,7 +77,8 @@ def test_the_address_is_gone_when_the_collector_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [('{"storage_version": 99}', "storage version 99"), ("{}", "does not name a storage version")]
+    ("content", "said"),
+    [('{"storage_version": 99}', "storage version 99"), ("{}", "does not name a storage version")],
 )
 def test_another_storage_version_is_refused_with_the_path(tmp_path: Path, content: str, said: str) -> None:
     open_data(tmp_path, create=True).close()
@@ -89,7 +99,10 @@ def test_a_database_of_somebody_else_is_not_taken_over(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_said_and_the_directory_is_let_go(tmp_path: Path) -> None:
     with Collector(tmp_path / "one") as first:
-        for ports in ({"http_port": int(first.url.rpartition(":")[2])}, {"grpc_port": int(first.grpc.rpartition(":")[2])}):
+        for ports in (
+            {"http_port": int(first.url.rpartition(":")[2])},
+            {"grpc_port": int(first.grpc.rpartition(":")[2])},
+        ):
             with pytest.raises(ListenError, match=r"Cannot listen on 127\.0\.0\.1:\d+"):
                 Collector(tmp_path / "two", **ports)
 

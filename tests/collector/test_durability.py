@@ -55,7 +55,9 @@ class Senders:
         self._channel.close()
 
 
-def test_every_acknowledged_span_is_there_after_sigkill_under_load(serve: Callable[..., ServeProcess]) -> None:
+def test_every_acknowledged_span_is_there_after_sigkill_under_load(
+    serve: Callable[..., ServeProcess],
+) -> None:
     acknowledged: list[int] = []
     for round_number in range(3):
         server = serve()

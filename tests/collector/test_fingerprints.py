@@ -28,7 +28,10 @@ def test_each_part_of_the_identity_changes_the_fingerprint() -> None:
     made = {
         int(
             fingerprints(
-                np.frombuffer(t, np.uint8), np.frombuffer(s, np.uint8), np.array([k], np.int8), np.array([start])
+                np.frombuffer(t, np.uint8),
+                np.frombuffer(s, np.uint8),
+                np.array([k], np.int8),
+                np.array([start]),
             )[0]
         )
         for t, s, k, start in variants
@@ -43,7 +46,10 @@ def test_fingerprints_of_a_million_counting_ids_do_not_collide() -> None:
     ids[:, 8:] = np.arange(count, dtype=">u8").view(np.uint8).reshape(-1, 8)
 
     prints = fingerprints(
-        ids.ravel(), np.ascontiguousarray(ids[:, 8:]).ravel(), np.zeros(count, np.int8), np.zeros(count, np.int64)
+        ids.ravel(),
+        np.ascontiguousarray(ids[:, 8:]).ravel(),
+        np.zeros(count, np.int8),
+        np.zeros(count, np.int64),
     )
 
     assert len(np.unique(prints)) == count

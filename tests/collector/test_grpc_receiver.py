@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -64,7 +65,9 @@ def test_a_malformed_request_is_an_invalid_argument(channel: grpc.Channel) -> No
 
 def test_another_method_is_not_implemented(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        raw_call(channel, "/opentelemetry.proto.collector.logs.v1.LogsService/Export")(b"", timeout=DEADLINE_S)
+        raw_call(channel, "/opentelemetry.proto.collector.logs.v1.LogsService/Export")(
+            b"", timeout=DEADLINE_S
+        )
 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -113,9 +116,11 @@ def test_a_full_queue_tells_the_sender_when_to_come_again(tmp_path: Path) -> Non
             # An unknown field of 600 kB: valid, and bytes all the same.
             filler = b"\x7a" + b"\xc0\xcf\x24" + bytes(600_000)
             first = raw_call(channel).future(body(SpanSpec()) + filler, timeout=DEADLINE_S)
+            deadline = time.monotonic() + DEADLINE_S
+            while not collector.intake.held_bytes:
+                assert time.monotonic() < deadline, "the first request did not arrive"
             with pytest.raises(grpc.RpcError) as caught:
-                for _ in range(2):
-                    raw_call(channel)(body(SpanSpec(span=2)) + filler, timeout=DEADLINE_S)
+                raw_call(channel)(body(SpanSpec(span=2)) + filler, timeout=DEADLINE_S)
             gate.set()
 
             assert first.code() is grpc.StatusCode.OK

@@ -50,7 +50,11 @@ def test_a_good_request_is_answered_with_an_empty_message(collector: Collector) 
     binary = post_protobuf(collector.url, body(SpanSpec()))
     text = post_json(f"{collector.url}/v1/traces", json_request(JSON_SPAN))
 
-    assert (binary.status, binary.body, binary.headers["Content-Type"]) == (200, b"", "application/x-protobuf")
+    assert (binary.status, binary.body, binary.headers["Content-Type"]) == (
+        200,
+        b"",
+        "application/x-protobuf",
+    )
     assert (text.status, text.json, text.headers["Content-Type"]) == (200, {}, "application/json")
 
 

@@ -65,7 +65,9 @@ def test_64_bit_integers_are_exact_as_text_and_as_number(value: object) -> None:
     assert span.attributes[0].value.int_value == 9007199254740993
 
 
-@pytest.mark.parametrize(("kind", "number"), [(2, 2), ("SPAN_KIND_SERVER", 2), ("2", 2), ("SPAN_KIND_OF_MINE", 0), (99, 99)])
+@pytest.mark.parametrize(
+    ("kind", "number"), [(2, 2), ("SPAN_KIND_SERVER", 2), ("2", 2), ("SPAN_KIND_OF_MINE", 0), (99, 99)]
+)
 def test_enums_are_numbers_and_names_are_taken_too(kind: object, number: int) -> None:
     assert read_span(kind=kind).kind == number
 
@@ -76,7 +78,9 @@ def test_nulls_and_unknown_keys_are_passed_over() -> None:
     assert (span.name, len(span.events), len(span.attributes)) == ("", 0, 1)
 
 
-@pytest.mark.parametrize(("text", "number"), [("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf"), (3, "3.0")])
+@pytest.mark.parametrize(
+    ("text", "number"), [("NaN", "nan"), ("Infinity", "inf"), ("-Infinity", "-inf"), (3, "3.0")]
+)
 def test_doubles_may_be_special(text: object, number: str) -> None:
     span = read_span(attributes=[{"key": "d", "value": {"doubleValue": text}}])
 
@@ -96,13 +100,19 @@ def test_half_a_surrogate_pair_becomes_the_replacement_character() -> None:
     [
         (b"[1]", "$ is a list; an object is expected"),
         (b'{"resourceSpans":{"scopeSpans":1}}', "$.resourceSpans is an object; a list is expected"),
-        (one_span(name=1), "$.resourceSpans[0].scopeSpans[0].spans[0].name is wrong: a number where a string"),
+        (
+            one_span(name=1),
+            "$.resourceSpans[0].scopeSpans[0].spans[0].name is wrong: a number where a string",
+        ),
         (one_span(startTimeUnixNano="soon"), ".startTimeUnixNano is wrong"),
         (one_span(startTimeUnixNano=-1), ".startTimeUnixNano is wrong"),
         (one_span(flags=2**40), ".flags is wrong"),
         (one_span(attributes=[{"key": "b", "value": {"boolValue": 1}}]), "a number where true or false"),
         (one_span(attributes=[{"key": "y", "value": {"bytesValue": "?"}}]), "not base64"),
-        (one_span(attributes=[{"key": "i", "value": {"intValue": "18446744073709551616"}}]), ".intValue is wrong"),
+        (
+            one_span(attributes=[{"key": "i", "value": {"intValue": "18446744073709551616"}}]),
+            ".intValue is wrong",
+        ),
         (b"{", "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
         (b"[" * 100_000, "nested too deeply"),

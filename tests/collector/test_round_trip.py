@@ -132,7 +132,9 @@ def same_attributes(stored: Any, sent: Any) -> bool:
 @pytest.mark.parametrize("decoder", DECODERS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(request=requests())
-def test_every_field_of_a_span_comes_out_as_it_went_in(decoder: DecoderName, request: ExportTraceServiceRequest) -> None:
+def test_every_field_of_a_span_comes_out_as_it_went_in(
+    decoder: DecoderName, request: ExportTraceServiceRequest
+) -> None:
     sent = [
         (resource.resource, scope.scope, span)
         for resource in request.resource_spans
@@ -170,11 +172,17 @@ def test_every_field_of_a_span_comes_out_as_it_went_in(decoder: DecoderName, req
         assert [(e["time_unix_nano"], e["name"]) for e in row["events"]] == [
             (e.time_unix_nano, e.name) for e in span.events
         ]
-        assert all(same_attributes(e["attributes"], s.attributes) for e, s in zip(row["events"], span.events, strict=True))
+        assert all(
+            same_attributes(e["attributes"], s.attributes)
+            for e, s in zip(row["events"], span.events, strict=True)
+        )
         assert [(k["trace_id"], k["span_id"]) for k in row["links"]] == [
             (k.trace_id.hex(), k.span_id.hex()) for k in span.links
         ]
-        assert all(same_attributes(k["attributes"], s.attributes) for k, s in zip(row["links"], span.links, strict=True))
+        assert all(
+            same_attributes(k["attributes"], s.attributes)
+            for k, s in zip(row["links"], span.links, strict=True)
+        )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -189,7 +197,16 @@ def test_both_decoders_give_the_same_columns(bodies: list[bytes]) -> None:
 
 
 def test_types_survive_beside_the_texts(bench: Bench) -> None:
-    attributes = {"s": "x", "i": 1, "d": 1.0, "b": True, "a": [1, "x"], "k": {"q": None}, "y": b"\x00", "n": None}
+    attributes = {
+        "s": "x",
+        "i": 1,
+        "d": 1.0,
+        "b": True,
+        "a": [1, "x"],
+        "k": {"q": None},
+        "y": b"\x00",
+        "n": None,
+    }
     request = ExportTraceServiceRequest()
     span = request.resource_spans.add().scope_spans.add().spans.add(trace_id=b"t" * 16, span_id=b"s" * 8)
     span.start_time_unix_nano = NEW_YEAR_NS
@@ -198,9 +215,9 @@ def test_types_survive_beside_the_texts(bench: Bench) -> None:
     bench.ingest(request.SerializeToString())
 
     assert bench.rows("select attribute_types from spans") == [("sidbakyn",)]
-    assert bench.rows("select attributes['a'], attributes['k'], attributes['y'], attributes['n'] from spans") == [
-        ('[1,"x"]', '{"q":null}', "AA==", None)
-    ]
+    assert bench.rows(
+        "select attributes['a'], attributes['k'], attributes['y'], attributes['n'] from spans"
+    ) == [('[1,"x"]', '{"q":null}', "AA==", None)]
 
 
 def test_more_than_64_distinct_keys_are_told_apart(bench: Bench) -> None:
@@ -210,9 +227,9 @@ def test_more_than_64_distinct_keys_are_told_apart(bench: Bench) -> None:
 
     bench.ingest(request.SerializeToString())
 
-    assert bench.rows("select len(map_keys(attributes)), attributes['k7'], attributes['k199'] from spans") == [
-        (200, "1007", "199")
-    ]
+    assert bench.rows(
+        "select len(map_keys(attributes)), attributes['k7'], attributes['k199'] from spans"
+    ) == [(200, "1007", "199")]
 
 
 def test_an_empty_batch_has_no_rows() -> None:

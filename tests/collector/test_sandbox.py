@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import duckdb
 import pytest
-from tailscope_analyzer import QueryError
 
+from tailscope_analyzer import QueryError
 from tailscope_collector import Settings
 from tailscope_collector._counters import Counters
 from tailscope_collector._queries import Queries
 from tailscope_collector._sandbox import TABLE_FUNCTIONS, check_query
 from tests.collector.building import Bench, SpanSpec, body
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REFUSED = [
     "select * from read_csv('/etc/passwd')",
@@ -85,8 +80,12 @@ def test_it_is_refused_and_nothing_changes(bench: Bench, query: str) -> None:
 
 def test_each_wall_holds_by_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check of statements, the read-only transaction and the locked process still refuse."""
-    monkeypatch.setattr("tailscope_collector._queries.check_query", lambda cursor, query: None)
-    for query in ("insert into settle_marks values (1)", "select * from read_text('/etc/passwd')", "set threads = 8"):
+    monkeypatch.setattr("tailscope_collector._queries.check_query", lambda *_: None)
+    for query in (
+        "insert into settle_marks values (1)",
+        "select * from read_text('/etc/passwd')",
+        "set threads = 8",
+    ):
         with pytest.raises(QueryError):
             bench.source.sql(query)
     with bench.store.cursor() as cursor, pytest.raises(duckdb.Error, match="locked"):
@@ -140,7 +139,9 @@ def test_a_query_that_takes_too_long_is_stopped(bench: Bench) -> None:
 
 def test_a_query_over_the_memory_cap_is_refused_and_the_store_lives_on(bench: Bench) -> None:
     with pytest.raises(QueryError, match="Memory"):
-        bench.source.sql("select sum(len(s)) from (select repeat('x', 900000000) || i as s from range(8) t(i))")
+        bench.source.sql(
+            "select sum(len(s)) from (select repeat('x', 900000000) || i as s from range(8) t(i))"
+        )
 
     assert bench.ingest(body(SpanSpec())) == 0
 
@@ -148,26 +149,20 @@ def test_a_query_over_the_memory_cap_is_refused_and_the_store_lives_on(bench: Be
 def test_rows_are_capped_and_the_cut_is_said(bench: Bench) -> None:
     capped = queries(bench, query_rows=1000)
 
-    assert [(a.table.num_rows, a.truncated) for a in (
-        capped.run("select * from range(1000)"),
-        capped.run("select * from range(1001)"),
-        capped.run("select * from range(1001)", limit=10),
-        capped.run("select * from range(10)", limit=10),
-        capped.run("select * from range(10)", limit=0),
-        capped.run("select * from range(0)", limit=0),
-    )] == [(1000, False), (1000, True), (10, True), (10, False), (0, True), (0, False)]
+    assert [
+        (a.table.num_rows, a.truncated)
+        for a in (
+            capped.run("select * from range(1000)"),
+            capped.run("select * from range(1001)"),
+            capped.run("select * from range(1001)", limit=10),
+            capped.run("select * from range(10)", limit=10),
+            capped.run("select * from range(10)", limit=0),
+            capped.run("select * from range(0)", limit=0),
+        )
+    ] == [(1000, False), (1000, True), (10, True), (10, False), (0, True), (0, False)]
 
 
 def test_the_order_of_a_query_survives_the_cap(bench: Bench) -> None:
     answer = bench.source.sql("select i from range(100000) t(i) order by i desc", limit=3)
 
     assert answer.rows == [(99999,), (99998,), (99997,)]
-
-
-def test_a_query_reads_one_moment(bench: Bench, tmp_path: Path) -> None:
-    bench.ingest(body(SpanSpec(trace=1, kind=2)))
-
-    answers = queries(bench).run_together("select count(*) from spans", "select count(*) from spans")
-
-    assert answers[0].table == answers[1].table
-    assert tmp_path.exists()

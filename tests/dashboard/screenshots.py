@@ -33,7 +33,7 @@ WIDTH = 1280
 SHOTS: Final[tuple[tuple[str, str, Literal["light", "dark"], int], ...]] = (  # name, page, theme, height
     ("overview", "", "light", 1360),
     ("overview-dark", "", "dark", 1360),
-    ("why-slow", "why", "light", 940),
+    ("why-slow", "why", "light", 970),
     ("slow-requests", "requests", "light", 900),
     ("trace", "trace?{span}", "light", 1100),
     ("trace-dark", "trace?{span}", "dark", 1100),
@@ -83,14 +83,14 @@ def _photograph(page: Page, file: Path) -> None:
     page.wait_for_function(
         "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
     )
-    # Charts and tables draw themselves after the page has arrived; two quiet seconds without a request will do.
+    # Charts and tables draw themselves after the page has arrived; two quiet seconds will do.
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(2_000)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
     size = file.stat().st_size
     if size > MOST_BYTES:
-        raise SystemExit(f"{file} has {size} bytes, over {MOST_BYTES}: lower its height.")
+        raise SystemExit(f"{file}: {size} bytes, over {MOST_BYTES}. Lower its height.")
     page.close()
 
 

@@ -13,6 +13,7 @@ from tailscope_analyzer import connect
 from tailscope_dashboard._examples import EXAMPLES, VIEWS
 from tailscope_dashboard._pages import PAGES
 from tests.dashboard.traffic import SCRIPT
+from tests.shared import CHECKOUT
 
 if TYPE_CHECKING:
     from tests.dashboard.conftest import Seeded
@@ -59,6 +60,14 @@ def test_page_renders_seeded_without_an_exception(visit: Visit, seeded: Seeded, 
 
     assert not test.exception
     assert not test.error
+
+
+def test_thin_script_is_the_same_application(monkeypatch: pytest.MonkeyPatch, seeded: Seeded) -> None:
+    monkeypatch.setenv(ENV_URL, seeded.url)
+
+    test = AppTest.from_file(str(CHECKOUT / "dashboard" / "app.py"), default_timeout=60).run()
+
+    assert figure(test, "Requests") == "600"
 
 
 @pytest.mark.parametrize("page", POPULATION_PAGES)

@@ -113,3 +113,15 @@ def test_log_axis_has_round_values(low: float, high: float, ticks: list[float]) 
 
 def test_bounds_of_nothing_are_zero() -> None:
     assert series.bounds(pl.Series([], dtype=pl.Float64)) == (0.0, 0.0)
+
+
+def test_summary_leaves_out_percentiles_of_too_few_requests() -> None:
+    rows = steps(10, 300, 70).drop("start_time").with_columns(operation=pl.Series(["few", "many", "some"]))
+
+    table = series.summary(rows)
+
+    assert table.select("operation", "p50_ms", "p95_ms", "p99_ms").rows() == [
+        ("many", 10.0, 50.0, 90.0),
+        ("some", 10.0, 50.0, None),
+        ("few", 10.0, None, None),
+    ]

@@ -11,13 +11,13 @@ import sys
 import threading
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
 DEMO = [sys.executable, "-m", "tailscope", "demo"]
 FAULTS = ("slow auth dependency", "batch window", "GC pauses", "slow instance", "big payloads")
@@ -197,7 +197,11 @@ def test_a_directory_that_cannot_be_used_is_an_error_with_the_end_of_the_log(tmp
     taken.write_text("a file where a directory should be")
 
     done = subprocess.run(
-        [*DEMO, "--no-dashboard", "--data", str(taken)], capture_output=True, text=True, check=False
+        [*DEMO, "--no-dashboard", "--data", str(taken)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
     )
 
     assert done.returncode == 1
@@ -205,3 +209,4 @@ def test_a_directory_that_cannot_be_used_is_an_error_with_the_end_of_the_log(tmp
     assert "collector ended with exit code" in done.stderr
     logs = re.search(r"Its logs: (\S+)", done.stderr)
     assert logs is not None
+    assert (Path(logs[1]) / "collector.log").exists()

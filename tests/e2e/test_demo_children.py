@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,6 +113,23 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pyt
         assert child.process.stdout.readline() == "deaf\n"
 
     assert child.process.returncode == -signal.SIGKILL
+
+
+def test_a_second_ctrl_c_kills_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    children = Children(tmp_path)
+    sleeper = children.start("sleeper", python(SLEEPER))
+    deaf = children.start("deaf", python(DEAF), talks=True)
+    assert deaf.process.stdout is not None
+    assert deaf.process.stdout.readline() == "deaf\n"
+    impatient = threading.Timer(0.2, _thread.interrupt_main)
+    began = time.monotonic()
+
+    impatient.start()
+    children.stop()
+
+    assert time.monotonic() - began < _children.STOP_TIMEOUT_S / 2
+    assert deaf.process.returncode == -signal.SIGKILL
+    assert sleeper.process.returncode == -signal.SIGTERM
 
 
 def test_a_nested_set_can_be_stopped_earlier(tmp_path: Path) -> None:

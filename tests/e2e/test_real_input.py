@@ -6,6 +6,8 @@ import csv
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,7 +43,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reports(cases: Path) -> dict[str, dict[str, Any]]:
-    return {case: explain(case, cases) for case in CASES}
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(CASES, pool.map(partial(explain, folder=cases), CASES), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -145,6 +145,15 @@ def test_http_retries_what_may_be_retried(status: int) -> None:
         assert tailscope.stats().errors == {f"export:HTTP {status}": 2}
 
 
+def test_grpc_to_an_http_port_says_what_to_set(caplog: pytest.LogCaptureFixture) -> None:
+    with http_receiver() as receiver:
+        tailscope.init(endpoint=receiver.endpoint, protocol="grpc")
+        record(1)
+
+        assert not tailscope.flush(timeout_s=0.5)
+        assert "set protocol='http/protobuf'" in caplog.text
+
+
 def test_http_refusal_is_counted() -> None:
     with http_receiver() as receiver:
         receiver.answers[:] = [400]
@@ -185,6 +194,23 @@ def test_while_the_collector_is_away_the_newest_are_dropped_and_counted() -> Non
     assert stats.pending + stats.dropped["buffer_full"] == 4000
     assert stats.pending_bytes <= (1 << 16) + 2 * 65_536
     assert stats.pending < 500
+
+
+def test_long_attributes_cannot_fill_the_memory_while_the_collector_is_away() -> None:
+    tailscope.init(endpoint=f"http://127.0.0.1:{closed_port()}", buffer_bytes=1 << 16, flush_interval_s=0.005)
+    recorder = _runtime.RUNTIME.recorder
+    assert recorder is not None
+    held = 0
+    for number in range(400):
+        record(5, f"round {number}", **{f"prompt {n}": f"{number}" * 20_000 for n in range(2)})
+        time.sleep(0.002)
+        held = max(held, len(recorder.pending))
+    wait_until(lambda: not recorder.pending, "empty buffer of ended spans")
+
+    stats = tailscope.stats()
+    assert (held < 1000, stats.recorded) == (True, 2000)
+    assert stats.pending_bytes <= (1 << 16) + 2 * 65_536
+    assert stats.pending + stats.dropped["buffer_full"] == 2000
 
 
 def test_what_waited_is_sent_when_the_collector_comes_back() -> None:

@@ -228,6 +228,9 @@ def test_an_sdk_that_is_set_records_our_stages(sdk: Sdk) -> None:
         request.set("b", 2)
         with tailscope.stage("inference", attributes={"batch.size": 8}) as stage:
             stage.event("retry", {"n": 1})
+            stage.set_status(trace.StatusCode.OK)
+            stage.add_link(request.get_span_context())
+            assert stage.is_recording()
             tailscope.current().set("c", 3)
         with pytest.raises(ValueError, match="gone"), tailscope.dependency("GET user", peer="redis"):
             raise ValueError("gone")
@@ -238,6 +241,8 @@ def test_an_sdk_that_is_set_records_our_stages(sdk: Sdk) -> None:
     assert (root.kind, dict(root.attributes)) == (SpanKind.SERVER, {"a": 1, "b": 2})
     assert dict(spans["inference"].attributes) == {"tailscope.stage": "inference", "batch.size": 8, "c": 3}
     assert [event.name for event in spans["inference"].events] == ["retry"]
+    assert spans["inference"].status.status_code is trace.StatusCode.OK
+    assert [link.context for link in spans["inference"].links] == [root.context]
     assert spans["GET user"].attributes["error.type"] == "ValueError"
     assert {spans[n].parent.span_id for n in ("inference", "GET user", "postprocess")} == {
         root.context.span_id
@@ -246,6 +251,17 @@ def test_an_sdk_that_is_set_records_our_stages(sdk: Sdk) -> None:
     assert tailscope.stats().mode == "sdk"
     assert tailscope.flush()
     assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+def test_a_request_inside_a_request_is_one_server_span_of_the_sdk(sdk: Sdk) -> None:
+    with tailscope.request("outer"), tailscope.stage("auth"), tailscope.request("inner") as inner:
+        inner.set("a", 1)
+    with tailscope.request("next"):
+        pass
+
+    spans = sdk.spans()
+    assert sorted(spans) == ["auth", "next", "outer"]
+    assert dict(spans["outer"].attributes) == {"a": 1}
 
 
 def test_batches_are_recorded_by_the_sdk_too(sdk: Sdk) -> None:

@@ -156,8 +156,9 @@ def test_init_twice_changes_nothing_and_says_so_once(
     assert "called before with other settings" in caplog.text
 
 
-def test_disabled_changes_nothing(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+@pytest.mark.parametrize("variable", ["OTEL_SDK_DISABLED=true", "OTEL_TRACES_EXPORTER=none"])
+def test_disabled_changes_nothing(receiver: Receiver, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(*variable.split("="))
     tailscope.init(endpoint=receiver.endpoint)
     with tailscope.request("predict"):
         pass

@@ -1,4 +1,4 @@
--- One row per service and operation of the selection, the slowest p99 first.
+-- One row per service and operation of the selection, the hundred busiest, busiest first.
 -- Parameters: the selection.
 select
     service,
@@ -12,5 +12,5 @@ select
 from requests
 where $selection
 group by service, operation
-order by p99_ms desc, service, operation
+order by requests desc, service, operation
 limit 100

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from tailscope_analyzer import headline
+from tailscope_analyzer import Report, headline
 from tailscope_dashboard import _charts as charts
 from tailscope_dashboard import _controls as controls
 from tailscope_dashboard import _data as data
@@ -33,16 +33,20 @@ def render() -> None:
     if totals["requests"] == 0:
         states.nothing_matches()
         return
-    _headline(scope)
+    headline_place = st.empty()
+    with headline_place.container(border=True, key="headline-to-come"):
+        st.text("Splitting the tail by stage…")
     _figures(scope, totals)
     _heat_map(scope, totals)
     _over_time(scope, totals)
     _operations(scope)
+    # Last, because it takes longest: the rest of the page is there meanwhile.
+    report = data.report(scope)
+    with headline_place:
+        _headline(scope, report)
 
 
-def _headline(scope: Scope) -> None:
-    with st.spinner("Splitting the tail by stage…"):
-        report = data.report(scope)
+def _headline(scope: Scope, report: Report) -> None:
     light = quality.light(report)
     with st.container(border=True, horizontal=True, wrap=False, vertical_alignment="center", key="headline"):
         st.text(headline(report), width="stretch")
@@ -123,7 +127,7 @@ def _percentiles(scope: Scope, totals: data.Record) -> None:
 
 
 def _operations(scope: Scope) -> None:
-    rows = series.error_share(data.by_operation(scope))
+    rows = series.summary(data.by_operation(scope))
     st.markdown("**Services and operations** · the slowest p99 first")
     placing.table(
         rows.select(

@@ -66,7 +66,7 @@ def _composition(report: Report) -> None:
         st.markdown("**The two requests side by side** · where each spends its time, by stage")
         placing.chart(
             charts.composition(bridges.composition(report), theme=st.context.theme.type),
-            height=150,
+            height=180,
             alt_text="Two bars: stages of the typical request and of the tail",
         )
 
@@ -112,7 +112,7 @@ def _slowest(scope: Scope, report: Report) -> None:
     for row in report.slowest[:10]:
         with st.container(horizontal=True, vertical_alignment="center", gap="small", wrap=False):
             st.markdown(f"**{figures.milliseconds(row.duration_ms)}**", width=100)
-            with st.container(width=110):
-                st.badge(row.top_stage, color="gray")
+            # Names of others go through st.text: a badge or a label would read them as Markdown.
+            st.text(row.top_stage, width=150)
             pages.link("trace", scope.link() | {address.TRACE: row.trace_id}, label=row.trace_id)
     pages.link("requests", scope.link(), label="All slow requests", icon=":material/format_list_numbered:")

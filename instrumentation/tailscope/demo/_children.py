@@ -116,7 +116,8 @@ def end(process: subprocess.Popen[str]) -> None:
             os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        # A second Ctrl-C means now; it must not leave the processes that are still to be stopped behind.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

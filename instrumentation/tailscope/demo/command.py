@@ -41,7 +41,10 @@ PERCENTILE = 95.0
 ARRIVAL_TIMEOUT_S = 15.0
 POLL_S = 0.2
 INTERRUPTED = 130
-SQL_HINT = "tailscope sql --url {url} 'select * from slowest(10)'"
+SQL_HINT = (
+    "tailscope sql --url {url} "
+    "'select stage, category, round(avg(self_ms), 2) as ms from stages group by all order by ms desc'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +129,14 @@ def run(fleet: Fleet, options: argparse.Namespace, talk: Console) -> None:
         return
     with talk.status("Starting the dashboard"):
         dashboard, address = fleet.dashboard()
-    talk.print("Ask with SQL, from another terminal:", SQL_HINT.format(url=fleet.url), markup=False)
+    talk.print(
+        "Ask with SQL, from another terminal:", SQL_HINT.format(url=fleet.url), markup=False, soft_wrap=True
+    )
     talk.print(f"[bold]Dashboard: {address}[/bold]   (Ctrl-C stops everything)")
     try:
         code = dashboard.process.wait()
     except KeyboardInterrupt:
+        talk.print("Stopping everything.")
         return
     raise dashboard.failure(f"ended by itself with exit code {code}")
 
