@@ -70,8 +70,7 @@ def export_body(spans: int, rand: random.Random) -> tuple[bytes, list[bytes]]:
 
 @dataclass(slots=True)
 class Load:
-    """The load client: keeps `calls` export calls in flight until the spans are sent or the server is
-    gone."""
+    """The load client: keeps `calls` export calls in flight until all is sent or the server is gone."""
 
     port: int
     spans: int
@@ -84,6 +83,7 @@ class Load:
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
+        """Send everything and print what it took."""
         import grpc
 
         rand = random.Random(1)
@@ -121,6 +121,7 @@ class Load:
         )
 
     def worker(self, call, bodies, seed: int) -> None:
+        """Send one request after the other until none is left."""
         import grpc
 
         rand = random.Random(seed)
@@ -200,11 +201,11 @@ class Server:
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
     def sql(self, query: str) -> list[list[object]]:
+        """Return the rows of a query."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        request = urllib.request.Request(
-            f"{self.url}/api/sql", json.dumps({"query": query}).encode(), headers
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        body = json.dumps({"query": query}).encode()
+        request = urllib.request.Request(f"{self.url}/api/sql", body, headers)  # noqa: S310 - our own server
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own server
             return json.loads(answer.read())["rows"]
 
     def status(self, name: str) -> int:
@@ -215,6 +216,7 @@ class Server:
         return 0
 
     def cpu_s(self) -> float:
+        """Return the processor time of the server so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -229,6 +231,7 @@ class Reader(threading.Thread):
         self.query_ms: list[float] = []
 
     def run(self) -> None:
+        """Ask, until told to stop."""
         while not self.stopped.wait(0.5):
             started = time.perf_counter()
             try:
@@ -238,6 +241,7 @@ class Reader(threading.Thread):
             self.query_ms.append((time.perf_counter() - started) * 1000)
 
     def stop(self) -> None:
+        """Stop asking, and wait for the last answer."""
         self.stopped.set()
         self.join()
 
@@ -250,11 +254,9 @@ def start_load(server: Server, args: argparse.Namespace, spans: int) -> subproce
 
 def last_line(load: subprocess.Popen[str]) -> dict[str, float]:
     assert load.stdout is not None
-    line = "{}"
-    for line in load.stdout:
-        pass
+    lines = load.stdout.readlines()
     load.wait()
-    return json.loads(line)
+    return json.loads(lines[-1])
 
 
 def measure(args: argparse.Namespace, work: Path) -> dict[str, object]:

@@ -2,10 +2,10 @@
 
 usage: ledger.py [--spans N] [--rounds N] [--report-requests N]
 
-One core: the process pins itself and starts itself again with one thread for every library. Times are processor
-time, the best of the rounds, so that neighbours on the machine do not count. Traces are those of an inference
-service: 7 to 12 spans on 4 levels, five attributes a span, a dependency in two thirds, an overlapping pair in a
-third; by trace, as a store hands them over, and shuffled, as they arrive. A table on stdout.
+One core: the process pins itself and starts itself again with one thread for every library. Times are
+processor time, the best of the rounds, so that neighbours on the machine count less. Traces are those of an
+inference service: 7 to 12 spans on 4 levels, five attributes a span, a dependency in two thirds, an
+overlapping pair in a third; by trace, as a store hands them over, and shuffled, as they arrive.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def many_requests(requests: int) -> ta.Traces:
         )
         for stage, spent in zip(stages, times, strict=True)
     ]
-    return ta.Traces.from_parts(frame, pl.concat(rows))
+    return ta.Traces.from_parts(frame, pl.concat(rows).sort("trace_id"))
 
 
 def both(table: pa.Table) -> ta.Traces:

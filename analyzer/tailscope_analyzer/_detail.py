@@ -150,7 +150,9 @@ def _notes(whole: Assembly) -> list[str]:
         f"{insane} spans have times that cannot be true (no start, negative, or longer than a day)."
         if insane
         else "",
-        "" if whole.is_request[0] else f"Not a request: {name} is background work.",
+        ""
+        if whole.is_request[0]
+        else f"Not a request: {name} loads a model, is a batch of requests, or runs after a response.",
     ]
     for row in skewed.tolist():
         service = spans.service.at(row)

@@ -7,14 +7,16 @@ its duration, to the nanosecond.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from tailscope.conventions import CATEGORIES
+from tailscope_analyzer._arrow import pc
 from tailscope_analyzer._categories import Labels, label
 from tailscope_analyzer._clock import Timeline, place_on_timeline
+from tailscope_analyzer._columns import KIND
 from tailscope_analyzer._forest import Forest, build_forest
 from tailscope_analyzer._schema import LEDGER_SCHEMA, polars_schema
 from tailscope_analyzer._splits import split_own_time
@@ -35,7 +37,7 @@ class Assembly:
     swept: Sweep
     labels: Labels
     is_request: Bools
-    """Per trace: whether its entry is a request at all. Loading a model and work after a response are not."""
+    """Per trace: whether its entry is a request. Loading a model and running a batch are not."""
 
 
 def assemble(spans: SpanColumns) -> Assembly:
@@ -65,9 +67,13 @@ def ledger_rows(whole: Assembly) -> pl.DataFrame:
 
 
 def _requests(spans: SpanColumns, forest: Forest) -> Bools:
-    stage = spans.stage.codes[forest.entry]
+    entry = forest.entry
     cold = np.array([name.partition(".")[0] == "coldstart" for name in spans.stage.values] + [False])
-    return ~(cold[stage] | spans.background[forest.entry])
+    links: Any = pc.list_value_length(spans.table["links"].take(entry))
+    linked: Bools = links.fill_null(0).to_numpy() > 0
+    # A batch has a trace of its own and links to its requests; a consumer links to what it answers.
+    works_for_others = linked & np.isin(spans.kind[entry], (KIND["internal"], KIND["unspecified"]))
+    return ~(cold[spans.stage.codes[entry]] | spans.background[entry] | works_for_others)
 
 
 def _sum_by(columns: tuple[Ints, ...], widths: tuple[int, ...], length: Ints) -> tuple[list[Ints], Ints]:

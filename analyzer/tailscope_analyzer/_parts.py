@@ -70,11 +70,8 @@ def split_requests(traces: Traces) -> Parts:
 
 def _cells(requests: pl.DataFrame, ledger: pl.DataFrame) -> tuple[tuple[Ints, Ints, Ints], list[Part]]:
     """Return row, part and nanoseconds of every ledger row of the requests, and the parts."""
-    # One hash look-up a row; a join and a group-by of 6 M rows of text took 8 s.
-    row: Any = pc.index_in(ledger["trace_id"].to_arrow(), value_set=requests["trace_id"].to_arrow())
-    known = (
-        ledger.filter(pl.Series(row.is_valid().to_numpy(zero_copy_only=False))) if row.null_count else ledger
-    )
+    row = _rows_of(ledger["trace_id"], requests["trace_id"])
+    known, row = (ledger, row) if (row >= 0).all() else (ledger.filter(pl.Series(row >= 0)), row[row >= 0])
     edge = pl.when(pl.col("category") == "gap").then("operation")  # null for every other category
     frame = known.select("service", "stage", "category", edge=edge)
     columns = [coded(_column(frame[name]), "") for name in frame.columns]
@@ -89,8 +86,19 @@ def _cells(requests: pl.DataFrame, ledger: pl.DataFrame) -> tuple[tuple[Ints, In
             number, at = divmod(number, len(column.values))
             names.append(column.values[at])
         parts.append(Part(*reversed(names)))
-    rows: Ints = row.drop_null().cast(pa.int64()).to_numpy()
-    return (rows, part, known["self_ns"].to_numpy()), parts
+    return (row, part, known["self_ns"].to_numpy()), parts
+
+
+def _rows_of(ledger_ids: pl.Series, request_ids: pl.Series) -> Ints:
+    """Return the request's row for every ledger row; -1 where it is not among them.
+
+    Rows of a request mostly lie together: one look-up serves them all. A join of 6 M rows took 5 s.
+    """
+    begins = np.flatnonzero(ledger_ids.ne_missing(ledger_ids.shift(1)).to_numpy())
+    ids, among = cast("Any", ledger_ids.gather(pl.Series(begins))), cast("Any", request_ids)
+    found: Any = pc.index_in(ids.to_arrow(), value_set=among.to_arrow())
+    row: Ints = found.cast(pa.int64()).fill_null(-1).to_numpy()
+    return np.repeat(row, np.diff(np.r_[begins, len(ledger_ids)]))
 
 
 def _column(series: pl.Series) -> Column:

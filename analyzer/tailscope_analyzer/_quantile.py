@@ -34,11 +34,11 @@ def weighted_quantile(ordered: Floats, weight: Floats, q: float) -> float:
     """
     if np.all(weight == weight[0]):
         return sample_quantile(ordered, q)
-    least: float = weight.min()
-    until = np.cumsum(weight / min(least, 1.0))
+    until = np.cumsum(weight / np.min(np.r_[weight, 1.0]))
     first = np.r_[0.0, until[:-1]]
     places = np.column_stack([first, until - 1.0]).ravel()
-    return float(np.interp(q * (until[-1] - 1.0), places, np.repeat(ordered, 2)))
+    last: float = until[-1] - 1.0
+    return float(np.interp(q * last, places, np.repeat(ordered, 2)))
 
 
 class Smoother:

@@ -38,7 +38,9 @@ class Attributes:
 
     offsets: Int32s
     keys: Column
+    distinct_keys: list[str]
     codes: Int32s
+    """Of each key its place among the distinct ones."""
     texts: Column
     types: Bytes
     values: Column
@@ -50,10 +52,9 @@ class Attributes:
 
     def positions_of(self, key: str) -> Positions:
         """Return where a key stands in the flattened columns, in order of owners."""
-        known: list[str] = self.keys.dictionary.to_pylist()
-        if key not in known:
+        if key not in self.distinct_keys:
             return np.zeros(0, dtype=np.intp)
-        return np.flatnonzero(self.codes == known.index(key))
+        return np.flatnonzero(self.codes == self.distinct_keys.index(key))
 
     def owner_of(self, positions: Positions) -> Positions:
         """Return whose attribute each of the positions is."""
@@ -69,7 +70,7 @@ class Attributes:
 
     def maps(self) -> Column:
         """Return a map per owner."""
-        return _arrow.maps(array(self.offsets), self.keys.cast(pa.string()), self.texts)
+        return _arrow.maps(array(self.offsets), self.keys, self.texts)
 
     def type_texts(self) -> Column:
         """Return the type letters of each owner; the letters of all, end to end, are the text buffer."""
@@ -84,16 +85,16 @@ def read_attributes(lists: Column) -> Attributes:
     raw = offsets_of(lists)
     offsets = raw - raw[0]
     pairs = lists.values.slice(int(raw[0]), int(offsets[-1]))
-    keys, values = pairs.field("key").dictionary_encode(), pairs.field("value")
-    codes: Int32s = keys.indices.to_numpy()
-    distinct = len(keys.dictionary)
-    if _repeats_a_key(codes, offsets, distinct):
-        kept = _last_of_each_key(codes, offsets, distinct)
+    keys, values = pairs.field("key"), pairs.field("value")
+    encoded = keys.dictionary_encode()
+    distinct: list[str] = encoded.dictionary.to_pylist()
+    codes: Int32s = encoded.indices.to_numpy()
+    if _repeats_a_key(codes, offsets, len(distinct)):
+        kept = _last_of_each_key(codes, offsets, len(distinct))
         offsets = np.concatenate(([0], np.cumsum(kept)))[offsets].astype(np.int32)
-        keys, values = keys.filter(array(kept)), values.filter(array(kept))
-        codes = keys.indices.to_numpy()
+        keys, values, codes = keys.filter(array(kept)), values.filter(array(kept)), codes[kept]
     texts, types = _texts_of(values, offsets)
-    return Attributes(offsets, keys, codes, texts, types, values)
+    return Attributes(offsets, keys, distinct, codes, texts, types, values)
 
 
 def _repeats_a_key(codes: Int32s, offsets: Int32s, distinct: int) -> bool:

@@ -28,6 +28,9 @@ PRIME_ROWS: Final = 2_000_000
 """How many of the last stored spans a start reads back, so that a retry across a restart is seen (about 0.5
 s)."""
 
+TIDY_BYTES: Final = 32 << 20
+"""Size of the log from which a checkpoint in a quiet moment is worth it: 0.2 s now, less replay later."""
+
 _IDENTITY: Final = ("trace_id", "span_id", "kind", "start_unix_nano")
 
 
@@ -35,6 +38,7 @@ class Committer:
     """Appends batches to a store."""
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._cursor = store.cursor()
         # Kept until a commit succeeds: spans of later batches name them too.
         self._origins = ORIGINS_SCHEMA.empty_table()
@@ -77,6 +81,11 @@ class Committer:
         self._origins = ORIGINS_SCHEMA.empty_table()
         self._seq += 1
         return len(duplicates)
+
+    def tidy(self) -> None:
+        """Checkpoint where the log has grown; raises duckdb.Error."""
+        if self._store.wal_bytes() >= TIDY_BYTES:
+            self._cursor.execute("checkpoint")
 
     def close(self) -> None:
         """Let go of the cursor."""

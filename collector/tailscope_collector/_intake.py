@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 1_280_000
 """Bytes decoded at a time: about 8 k spans, for which the decoder holds the interpreter's lock 12 ms."""
 
+IDLE_S: Final = 5.0
+"""Seconds without a span after which the log is moved into the database file."""
+
 COMMIT_ROWS: Final = 65_536
 """Spans after which a commit waits for no more."""
 
@@ -194,15 +197,18 @@ class Intake:
         return [export for index, export in enumerate(exports) if index not in reasons]
 
     def _run_writer(self) -> None:
-        while batches := self._collect():
-            self._commit(batches)
+        while (group := self._collect()) is not None:
+            if group:
+                self._commit(group)
+            else:
+                self._tidy()
 
-    def _collect(self) -> list[_Decoded]:
-        """Wait for decoded requests and return a group to commit; nothing means that none will come."""
+    def _collect(self) -> list[_Decoded] | None:
+        """Wait for decoded requests and return a group: empty after a quiet while, None at the end."""
         with self._change:
-            self._change.wait_for(lambda: self._decoded or self._decoder_done)
+            self._change.wait_for(lambda: self._decoded or self._decoder_done, timeout=IDLE_S)
             if not self._decoded:
-                return []
+                return None if self._decoder_done else []
             deadline = time.monotonic() + self.settings.commit_ms / 1000
             self._change.wait_for(self._enough, timeout=max(0.0, deadline - time.monotonic()))
             batches: list[_Decoded] = []
@@ -211,6 +217,13 @@ class Intake:
                 batches.append(self._decoded.popleft())
                 rows += batches[-1].batch.table.num_rows
             return batches
+
+    def _tidy(self) -> None:
+        """Use a quiet moment: a checkpoint holds commits up for all of its time (4 s per million spans)."""
+        try:
+            self.committer.tidy()
+        except duckdb.Error:
+            log.exception("the checkpoint failed; the log stays as it is and is tried again")
 
     def _enough(self) -> bool:
         rows = sum(decoded.batch.table.num_rows for decoded in self._decoded)

@@ -27,7 +27,7 @@ class Settings:
         high=16_384,
     )
     memory_mb: int = _setting(
-        1024, "Memory that DuckDB may use before it spills to the data directory.", low=128, high=1_048_576
+        768, "Memory that DuckDB may use before it spills to the data directory.", low=128, high=1_048_576
     )
     threads: int = _setting(2, "Threads of DuckDB.", low=1, high=256)
     query_timeout_s: float = _setting(30.0, "Seconds after which a query is interrupted.", low=0.1, high=3600)

@@ -7,6 +7,7 @@ locked.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
@@ -98,6 +99,8 @@ def open_store(directory: DataDirectory, settings: Settings | None = None, *, cr
 
 
 def _open(directory: DataDirectory, settings: Settings) -> duckdb.DuckDBPyConnection:
+    # What a killed process had spilled is of no use to anybody.
+    shutil.rmtree(directory.spill, ignore_errors=True)
     try:
         connection = duckdb.connect(
             str(directory.database),

@@ -61,7 +61,8 @@ class Ticket:
     __slots__ = ("_counted", "context", "depth", "enqueued_ns", "queue")
 
     def __init__(self, queue: str) -> None:
-        self.queue = queue
+        self._counted = False
+        self.queue = queue = str(queue)
         self.context = get_current()
         with _waiting_lock:
             self.depth = _waiting.get(queue, 0)
@@ -269,4 +270,6 @@ def batch(
         fields[BATCH_MAX_SIZE] = max_size
     if max_delay_ms is not None:
         fields[BATCH_MAX_DELAY_MS] = max_delay_ms
-    return Batch(list(tickets), name, {**fields, **(fields_of(attributes) or {})})
+    # What is no ticket has no request; a queue that also carries a stop signal is common.
+    taken = [ticket for ticket in tickets if isinstance(ticket, Ticket)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    return Batch(taken, name, {**fields, **(fields_of(attributes) or {})})

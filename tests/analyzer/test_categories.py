@@ -188,8 +188,21 @@ def test_loading_a_model_is_not_a_request() -> None:
     assert traces.requests["trace_id"].to_list() == ["call"]
     assert traces.ledger["trace_id"].unique().to_list() == ["call"]
     assert trace_detail(table(span("model.load", 0, 12_000, stage="coldstart")))["notes"] == [
-        "Not a request: model.load is background work."
+        "Not a request: model.load loads a model, is a batch of requests, or runs after a response."
     ]
+
+
+def test_a_batch_that_links_to_the_requests_it_serves_is_not_one() -> None:
+    link = [{"trace_id": "call", "span_id": "root", "attributes": []}]
+    call = span("root", 0, 10, trace="call", kind="server")
+
+    batch = Traces.from_spans(table(call, span("batch", 2, 8, trace="batch", links=link)))
+    consumer = Traces.from_spans(
+        table(call, span("process", 2, 8, trace="batch", kind="consumer", links=link))
+    )
+
+    assert batch.requests["trace_id"].to_list() == ["call"]
+    assert consumer.requests["trace_id"].to_list() == ["call", "batch"]
 
 
 def test_a_background_task_of_fastapi_holds_nobody_up() -> None:

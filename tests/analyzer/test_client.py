@@ -127,8 +127,8 @@ def test_traces_arrive_as_the_collector_holds_them() -> None:
     assert got.ledger.equals(its.made.ledger)
     asked = its.seen[0][1]["query"]
     assert asked == (
-        "select * from requests where service = 'o''hara' and start_time >= timestamp '2026-01-01 10:00:00.000000'"
-        " and (model = 'x' -- mine\n)"
+        "select * from requests where service = 'o''hara'"
+        " and start_time >= timestamp '2026-01-01 10:00:00.000000' and (model = 'x' -- mine\n)"
     )
 
 

@@ -112,13 +112,16 @@ def body(*specs: SpanSpec) -> bytes:
 class Bench:
     """A store with its own reader and committer, driven by hand: no threads, no ports."""
 
-    def __init__(self, path: Path, decoder: DecoderName | None = None) -> None:
-        self.store = open_store(DataDirectory(path), create=True)
+    def __init__(
+        self, path: Path, decoder: DecoderName | None = None, settings: Settings | None = None
+    ) -> None:
+        settings = settings or Settings()
+        self.store = open_store(DataDirectory(path), settings, create=True)
         self.decode = load_decoder(decoder)
         self.reader = SpanReader(Origins(self.store.next_origin_id()), stage_of_span)
         self.committer = Committer(self.store)
         self.counters = Counters()
-        self.source = LocalSource(self.store, Settings())
+        self.source = LocalSource(self.store, settings)
 
     def read(self, *bodies: bytes) -> SpanBatch:
         return self.reader.read(self.decode(bodies))

@@ -37,12 +37,15 @@ def hex_ids(tree: Any) -> Any:
     return {k: base64.b64decode(v).hex() if k in ids else hex_ids(v) for k, v in tree.items()}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(request=requests())
 def test_json_and_protobuf_of_one_request_are_the_same(request: ExportTraceServiceRequest) -> None:
     tree = hex_ids(MessageToDict(request, use_integers_for_enums=True))
 
-    assert ExportTraceServiceRequest.FromString(read_json(json.dumps(tree).encode()).body) == request
+    read = ExportTraceServiceRequest.FromString(read_json(json.dumps(tree).encode()).body)
+
+    # As trees, because not-a-number is not equal to itself.
+    assert hex_ids(MessageToDict(read, use_integers_for_enums=True)) == tree
 
 
 def test_ids_are_hex_of_either_case() -> None:

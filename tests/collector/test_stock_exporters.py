@@ -37,6 +37,11 @@ EXPORTERS: dict[str, Callable[[ServeProcess], SpanExporter]] = {
     ),
 }
 
+COLUMNS = (
+    "operation, kind, status, status_message, scope, instance, http_status, batch_size, gpu_time_ms, stage, "
+    "len(events)"
+)
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
@@ -65,8 +70,7 @@ def test_what_the_sdk_records_is_what_sql_returns(server: ServeProcess, name: st
     where = f"where service = '{name}'"
     rows = ask_rows(
         server.url,
-        "select operation, kind, status, status_message, scope, instance, http_status, batch_size, "
-        f"gpu_time_ms, stage, len(events) from spans {where} order by start_unix_nano",
+        f"select {COLUMNS} from spans {where} order by start_unix_nano",  # noqa: S608 - our own names
     )
     expected: list[list[Any]] = [
         ["POST /predict", "server", "error", "boom", "my.scope", "pod-1", 500, None, None, None, 0],

@@ -11,8 +11,9 @@ from tests.collector.building import MS, NEW_YEAR_NS, Bench, SpanSpec, body
 from tests.shared import CHECKOUT, shared_file
 
 CONTRACT = {
-    "spans": "trace_id span_id parent_span_id service instance host operation kind start_time start_unix_nano "
-    "duration_ns duration_ms status status_message stage scope attributes resource events links "
+    "spans": "trace_id span_id parent_span_id service instance host operation kind start_time "
+    "start_unix_nano duration_ns duration_ms status status_message stage scope attributes resource "
+    "events links "
     "dropped_attributes_count dropped_events_count dropped_links_count",
     "requests": "trace_id service operation start_time duration_ms status http_status model version instance "
     "ttft_ms tpot_ms input_tokens output_tokens batch_size cold_start span_count complete sample_weight",
@@ -183,7 +184,7 @@ def test_span_tree_knows_depth_root_orphans_cycles_and_the_critical_path(bench: 
 
 
 def test_the_critical_path_of_a_real_trace_is_the_known_one(bench: Bench) -> None:
-    """HotROD: the customer query, the driver search with its retries, and only some of the parallel routes."""
+    """HotROD: the customer query, the driver search with retries, and only some of the parallel routes."""
     from tailscope_collector._otlp_json import from_tree
 
     tree = json.loads(shared_file("traces/otlp_hotrod_dispatch_reconstructed.json").read_text())

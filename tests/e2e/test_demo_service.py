@@ -193,7 +193,7 @@ def test_far_accounts_wait_and_near_ones_do_not() -> None:
 
     far = [wait for key, wait in waits.items() if key.startswith("far-")]
     assert {wait for key, wait in waits.items() if key.startswith("near-")} == {0.0}
-    assert 80 <= min(far) < max(far) <= 400
+    assert 80 <= min(far) < max(far) <= 800
     database.close()
 
 

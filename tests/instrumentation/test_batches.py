@@ -159,7 +159,8 @@ def test_depth_counts_who_waits_in_the_same_queue() -> None:
 def test_an_empty_batch_and_tickets_without_a_request_are_fine(recorded: Spans) -> None:
     with tailscope.batch([]) as batch:
         batch.event("nothing to do")
-    with tailscope.batch([tailscope.enqueue()]):
+    stop: Any = None
+    with tailscope.batch([tailscope.enqueue(), stop]):
         pass
 
     assert [(span.name, span.attributes["batch.size"]) for span in recorded()] == [("batch", 0), ("batch", 1)]

@@ -228,7 +228,6 @@ def test_a_hanging_collector_costs_the_request_path_nothing(receiver: Receiver) 
     receiver.delay_s = 1.0
     tailscope.init(endpoint=receiver.endpoint)
     record(1)
-    receiver.wait_for(lambda spans: len(spans) >= 0, "anything")
     slowest = 0.0
     for _ in range(200):
         start = time.thread_time()

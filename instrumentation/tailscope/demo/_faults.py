@@ -6,6 +6,7 @@ events), never by their latency; `rows` picks the ledger rows that the fault's m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ def planted_faults(ordinary: Calibration, *, shares: Shares) -> list[Fault]:
         Fault(
             name="slow auth dependency",
             planted=f"{shares.far_account:.0%}: account on a replica, {near:.0f} to {far:.0f} ms away",
-            planted_ms=(near + far) / 2,
+            planted_ms=(far - near) / math.log(far / near),
             affected="attributes['tenant'] = 'harbour'",
             rows=Rows(service=(ACCOUNTS,), category=("dependency",)),
         ),

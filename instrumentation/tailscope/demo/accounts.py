@@ -28,7 +28,8 @@ def open_accounts(seed: int) -> sqlite3.Connection:
     """Return a database of `ACCOUNTS_OF_A_KIND` near accounts, which wait 0 ms, and as many far ones."""
     database = sqlite3.connect(":memory:")
     database.execute("create table accounts (key text primary key, tenant text, replica_ms real)")
-    waits = np.random.default_rng(seed).uniform(*FAR_MS, ACCOUNTS_OF_A_KIND)
+    near, far = FAR_MS
+    waits = near * (far / near) ** np.random.default_rng(seed).random(ACCOUNTS_OF_A_KIND)
     rows = [(f"near-{i}", f"tenant-{i % 17}", 0.0) for i in range(ACCOUNTS_OF_A_KIND)]
     rows += [(f"far-{i}", "harbour", float(waits[i])) for i in range(ACCOUNTS_OF_A_KIND)]
     database.executemany("insert into accounts values (?, ?, ?)", rows)
