@@ -42,12 +42,14 @@ class Api:
         counters: Counters,
         *,
         is_ready: Callable[[], bool],
+        is_broken: Callable[[], bool],
         about: Callable[[], dict[str, Any]],
     ) -> None:
         self._queries = queries
         self._questions = questions
         self._counters = counters
         self._is_ready = is_ready
+        self._is_broken = is_broken
         self._about = about
 
     async def sql(self, request: Request) -> Response:
@@ -84,12 +86,14 @@ class Api:
         return JSONResponse(await run_in_threadpool(self._about))
 
     async def healthz(self, _request: Request) -> Response:
-        """Say that the process runs."""
+        """Say whether the process runs as it should; if not, only a restart helps."""
+        if self._is_broken():
+            return PlainTextResponse("the database failed; restart the collector\n", 503)
         return PlainTextResponse("ok\n")
 
     async def readyz(self, _request: Request) -> Response:
         """Say whether spans are taken."""
-        ready = self._is_ready()
+        ready = self._is_ready() and not self._is_broken()
         return PlainTextResponse("ready\n" if ready else "not ready\n", 200 if ready else 503)
 
     async def metrics(self, _request: Request) -> Response:

@@ -65,12 +65,13 @@ class Collector:
                 self.intake, host=host, port=grpc_port, max_request_bytes=settings.max_request_bytes
             )
             undo.append(lambda: self._grpc.stop(grace_s=0))
-            receiver = HttpReceiver(self.intake, max_request_bytes=settings.max_request_bytes)
+            receiver = HttpReceiver(self.intake, settings)
             api = Api(
                 self.queries,
                 self.questions,
                 self.counters,
                 is_ready=lambda: self._ready,
+                is_broken=lambda: self.intake.is_broken,
                 about=self.about,
             )
             self._http = HttpServer(_routes(receiver, api), host=host, port=http_port)

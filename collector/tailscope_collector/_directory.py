@@ -67,6 +67,8 @@ class DataDirectory:
                 f"The data directory {self.path} is in use by {who}. Ask that one, or use another directory."
             ) from error
         self._lock = lock
+        # Left by a process that was killed: nobody answers there, and we may be no collector.
+        (self.path / "collector.json").unlink(missing_ok=True)
         try:
             self._check_version()
         except StoreError:

@@ -26,9 +26,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from tailscope_collector._intake import Intake, Outcome
+    from tailscope_collector._settings import Settings
 
 INLINE_BYTES: Final = 65_536
 """Bodies up to this size are unpacked on the event loop: handing them to a thread costs more."""
+
+UNPACKING: Final = 2
+"""Bodies that are decompressed or parsed at a time."""
 
 DISCARD_FACTOR: Final = 4
 """How many times the limit is read of a body that is too large, before its connection is cut."""
@@ -37,22 +41,20 @@ DISCARD_FACTOR: Final = 4
 class HttpReceiver:
     """The export route."""
 
-    def __init__(self, intake: Intake, *, max_request_bytes: int) -> None:
+    def __init__(self, intake: Intake, settings: Settings) -> None:
         self._intake = intake
-        self._limit = max_request_bytes
+        self._limit = settings.max_request_bytes
+        self._bound = max(settings.queue_bytes, settings.max_request_bytes)
+        self._received_bytes = 0
+        # A tree of parsed JSON takes about ten times the bytes of its text.
+        self._unpacking = asyncio.Semaphore(UNPACKING)
 
     async def export(self, request: Request) -> Response:
         """Take one export request and answer when it is stored, or say why not."""
         form: Format = "protobuf"
         try:
             form = format_of(request.headers.get("content-type"))
-            body = await self._body(request)
-            coding = request.headers.get("content-encoding")
-            arguments = (body, coding, form, self._limit)
-            if len(body) <= INLINE_BYTES and form == "protobuf" and coding is None:
-                plain, warning = _unpack(*arguments)
-            else:
-                plain, warning = await run_in_threadpool(_unpack, *arguments)
+            plain, warning = await self._plain(request, form)
             outcome = await self._stored(plain)
             if outcome.error is not None:
                 raise outcome.error
@@ -60,21 +62,40 @@ class HttpReceiver:
             return _refusal(error, form)
         return Response(success(outcome, form, warning=warning), media_type=CONTENT_TYPES[form])
 
-    async def _body(self, request: Request) -> bytes:
+    async def _plain(self, request: Request, form: Format) -> tuple[bytes, str]:
+        """Receive and unpack a body; what all requests hold meanwhile is bounded as the queue is."""
         parts: list[bytes] = []
         size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size <= self._limit:
-                parts.append(part)
-            else:
-                # Read on for a while: a sender that is cut off while it sends sees a reset, not the answer.
-                parts.clear()
-                if size > self._limit * DISCARD_FACTOR:
-                    break
-        if size > self._limit:
+        coding = request.headers.get("content-encoding")
+        try:
+            async for part in request.stream():
+                size += len(part)
+                self._received_bytes += len(part)
+                self._check(size)
+                if size <= self._limit:
+                    parts.append(part)
+            if size > self._limit:
+                raise RequestTooLargeError(f"The body has over {self._limit} bytes; send smaller batches.")
+            body = b"".join(parts)
+            if size <= INLINE_BYTES and form == "protobuf" and coding is None:
+                return _unpack(body, coding, form, self._limit)
+            async with self._unpacking:
+                return await run_in_threadpool(_unpack, body, coding, form, self._limit)
+        finally:
+            self._received_bytes -= size
+
+    def _check(self, size: int) -> None:
+        """Stop receiving a body that is far too large, or that does not fit beside the others.
+
+        One that is a little too large is read to its end: a sender that is cut off sees no answer.
+        """
+        if size > self._limit * DISCARD_FACTOR:
             raise RequestTooLargeError(f"The body has over {self._limit} bytes; send smaller batches.")
-        return b"".join(parts)
+        if size < self._received_bytes and self._received_bytes > self._bound:
+            raise OverloadedError(
+                f"{self._received_bytes} bytes of requests are being received; send it again in a second.",
+                retry_after_s=1.0,
+            )
 
     async def _stored(self, body: bytes) -> Outcome:
         loop = asyncio.get_running_loop()

@@ -78,6 +78,8 @@ class Intake:
     committer: Committer
     counters: Counters
     settings: Settings
+    is_broken: bool = False
+    """Whether the database said that it cannot go on; only a restart helps."""
     _waiting: deque[_Export] = field(default_factory=deque[_Export])
     _decoded: deque[_Decoded] = field(default_factory=deque[_Decoded])
     _held_bytes: int = 0
@@ -234,6 +236,8 @@ class Intake:
         try:
             duplicates = self.committer.commit([decoded.batch for decoded in group])
         except (duckdb.Error, pa.ArrowException) as error:
+            self.is_broken = self.is_broken or isinstance(error, duckdb.FatalException)
+            log.error("%d requests were not committed", len(group), exc_info=error)
             self.counters.add("commits_failed_total")
             failure = Outcome(error=StoreUnavailableError(f"Not committed, send the request again: {error}"))
             for export in (export for decoded in group for export in decoded.exports):

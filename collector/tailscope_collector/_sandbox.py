@@ -37,6 +37,7 @@ TABLE_FUNCTIONS: Final = frozenset(
         "repeat",
         "repeat_row",
         "slowest",
+        "tree_of",
         "unnest",
     }
 )
@@ -78,7 +79,12 @@ def _tree(cursor: duckdb.DuckDBPyConnection, query: str) -> Any:
         row = cursor.execute("select json_serialize_sql($query::varchar)", {"query": query}).fetchone()
     except duckdb.Error as error:
         raise QueryError(str(error)) from error
-    tree = json.loads(row[0]) if row else {"error": True}
+    try:
+        tree = json.loads(row[0]) if row else {"error": True}
+    except RecursionError as error:
+        raise QueryError(
+            "The query is nested too deep to be checked; use a list or a join instead."
+        ) from error
     if tree["error"]:
         raise QueryError(f"This statement cannot be checked: {tree.get('error_message', 'unknown kind')}")
     return tree

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from tailscope_collector import Collector, Settings
 from tests.collector.building import SpanSpec, body
-from tests.collector.serving import ask_rows, call, post_json, post_protobuf
+from tests.collector.serving import DEADLINE_S, ask_rows, call, post_json, post_protobuf
 from tests.shared import shared_file
 
 if TYPE_CHECKING:
-    from tailscope_collector import Collector
+    from collections.abc import Iterator
+    from pathlib import Path
 
 JSON_SPAN = {"traceId": "0" * 31 + "1", "spanId": "0" * 15 + "1", "name": "op", "startTimeUnixNano": "5"}
 
@@ -110,3 +114,37 @@ def test_a_body_over_the_limit_is_refused_before_and_after_decompression(collect
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 def test_other_methods_are_not_allowed(collector: Collector, method: str) -> None:
     assert call(f"{collector.url}/v1/traces", method=method).status == 405
+
+
+def test_a_body_that_does_not_fit_beside_others_is_told_to_wait(tmp_path: Path) -> None:
+    """Two slow senders hold most of the bound; a third that would go over it is sent away, not kept."""
+    with Collector(tmp_path / "data", settings=Settings(queue_mb=1, max_request_mb=1)) as collector:
+        held, gate = threading.Barrier(3), threading.Event()
+
+        def slowly() -> Iterator[bytes]:
+            yield bytes(500_000)
+            held.wait(DEADLINE_S)
+            assert gate.wait(DEADLINE_S)
+            yield b""
+
+        senders = [
+            threading.Thread(
+                target=call,
+                args=(f"{collector.url}/v1/traces", slowly()),
+                kwargs={"method": "POST", "Content_Type": "application/x-protobuf"},
+            )
+            for _ in range(2)
+        ]
+        for sender in senders:
+            sender.start()
+        held.wait(DEADLINE_S)
+        deadline = time.monotonic() + DEADLINE_S
+        status = 0
+        while status != 503 and time.monotonic() < deadline:  # the two bodies are on their way
+            status = post_protobuf(collector.url, bytes(300_000)).status
+        gate.set()
+        for sender in senders:
+            sender.join(DEADLINE_S)
+
+        assert status == 503
+        assert post_protobuf(collector.url, body(SpanSpec())).status == 200

@@ -16,9 +16,12 @@ from tailscope_collector.errors import (
     StoreUnavailableError,
 )
 from tests.collector.building import Bench, SpanSpec, body
+from tests.collector.serving import call, post_protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tailscope_collector import Collector
 
 DEADLINE_S = 30
 
@@ -190,3 +193,21 @@ def test_a_quiet_moment_moves_the_log_into_the_database(
 
     assert tidied.wait(DEADLINE_S), "nothing was tidied"
     assert bench.store.wal_bytes() == 0
+
+
+def test_a_database_that_failed_for_good_is_not_healthy(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise duckdb.FatalException("database has been invalidated")
+
+    monkeypatch.setattr(collector.intake.committer, "_insert", broken)
+    before = call(f"{collector.url}/healthz").status, call(f"{collector.url}/readyz").status
+
+    answer = post_protobuf(collector.url, body(SpanSpec()))
+
+    assert before == (200, 200)
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    assert call(f"{collector.url}/healthz").status == 503
+    assert call(f"{collector.url}/readyz").status == 503
+    assert "were not committed" in caplog.text

@@ -170,3 +170,11 @@ def test_the_order_of_a_query_survives_the_cap(bench: Bench) -> None:
     answer = bench.source.sql("select i from range(100000) t(i) order by i desc", limit=3)
 
     assert answer.rows == [(99999,), (99998,), (99997,)]
+
+
+def test_a_query_too_deep_to_check_is_refused(bench: Bench) -> None:
+    for query in ("select " + "not " * 900 + "true", "select " + "(1 + " * 900 + "1" + ")" * 900):
+        try:
+            bench.source.sql(query)
+        except QueryError as error:
+            assert "deep" in str(error) or "depth" in str(error)  # noqa: PT017 - either it is run, or it is refused in words

@@ -45,7 +45,8 @@ def app(seeded: Seeded) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while it is open, its event loop counts as running and asyncio.run elsewhere fails.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     from playwright.sync_api import Error, sync_playwright
 

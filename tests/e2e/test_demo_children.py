@@ -17,7 +17,7 @@ from tailscope.demo import _children
 from tailscope.demo._children import ChildError, Children
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SLEEPER = "import time; time.sleep(60)"
 GRANDCHILD = """
@@ -115,6 +115,15 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pyt
     assert child.process.returncode == -signal.SIGKILL
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt, as in a fresh process, whatever earlier tests have made of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_ctrl_c_kills_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     children = Children(tmp_path)
     sleeper = children.start("sleeper", python(SLEEPER))
