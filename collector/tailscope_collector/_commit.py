@@ -54,7 +54,7 @@ class Committer:
     def commit(self, batches: Sequence[SpanBatch]) -> int:
         """Store the batches durably and return how many of their spans were duplicates.
 
-        Raises duckdb.Error; nothing is stored then.
+        Raises what DuckDB or Arrow raise; nothing is stored then.
         """
         self._origins = pa.concat_tables([self._origins, *(batch.origins for batch in batches)])
         filled = [batch for batch in batches if batch.table.num_rows]
@@ -75,7 +75,7 @@ class Committer:
             if table.num_rows:
                 self._insert("span_batch", table, "insert_spans", batch_seq=self._seq + 1)
             cursor.execute("commit")
-        except duckdb.Error:
+        except BaseException:
             _roll_back(cursor)
             raise
         self._origins = ORIGINS_SCHEMA.empty_table()

@@ -59,6 +59,11 @@ def _ptars_decoder() -> Decoder:
             batch: pa.RecordBatch = handler.list_to_record_batch(list(bodies))
         except ValueError as error:
             raise MalformedRequestError(f"not an OTLP trace export request: {error}") from error
+        except BaseException as error:
+            # A panic of the Rust side is no Exception; uncaught, it would end the decoder thread.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise MalformedRequestError(f"not an OTLP trace export request: {error}") from error
         return batch
 
     return decode

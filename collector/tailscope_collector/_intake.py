@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import duckdb
-import pyarrow as pa
 
 from tailscope_collector._origins import Origins
 from tailscope_collector._span_table import MalformedRequestsError, SpanBatch, SpanReader
@@ -235,7 +234,7 @@ class Intake:
         started = time.perf_counter()
         try:
             duplicates = self.committer.commit([decoded.batch for decoded in group])
-        except (duckdb.Error, pa.ArrowException) as error:
+        except Exception as error:  # a writer that ends would leave every sender without an answer
             self.is_broken = self.is_broken or isinstance(error, duckdb.FatalException)
             log.error("%d requests were not committed", len(group), exc_info=error)
             self.counters.add("commits_failed_total")
@@ -264,7 +263,10 @@ class Intake:
     def _answer(self, export: _Export, outcome: Outcome) -> None:
         with self._change:
             self._held_bytes -= len(export.body)
-        export.done(outcome)
+        try:
+            export.done(outcome)
+        except Exception:
+            log.exception("an answer could not be delivered")
 
 
 def _refused(batch: SpanBatch) -> int:

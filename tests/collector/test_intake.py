@@ -103,12 +103,13 @@ def test_a_request_larger_than_the_bound_passes_an_empty_queue(intake: Intake) -
     assert answers.wait(1)[1].error is None
 
 
+@pytest.mark.parametrize("failure", [duckdb.IOException("no space left"), ValueError("no space left")])
 def test_a_failed_commit_is_said_and_a_retry_is_stored_once(
-    intake: Intake, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    intake: Intake, bench: Bench, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     answers = Answers()
     insert = bench.committer._insert
-    failures = iter([duckdb.IOException("no space left")])
+    failures = iter([failure])
 
     def failing(*arguments: Any, **parameters: Any) -> None:
         for failure in failures:
@@ -128,6 +129,19 @@ def test_a_failed_commit_is_said_and_a_retry_is_stored_once(
     # The origin was first named by the batch that failed; the view would miss the span without it.
     assert bench.rows("select service from spans") == [("svc",)]
     assert bench.counters.value("commits_failed_total") == 1
+
+
+def test_a_sender_that_cannot_be_answered_costs_the_next_one_nothing(intake: Intake) -> None:
+    answers = Answers()
+
+    def gone(outcome: Outcome) -> None:
+        raise RuntimeError(f"the connection is gone: {outcome}")
+
+    intake.submit(body(SpanSpec(span=1)), gone)
+    intake.submit(body(SpanSpec(span=2)), answers.expect(2))
+    intake.start()
+
+    assert answers.wait(1)[2].error is None
 
 
 def test_a_commit_that_breaks_in_the_middle_stores_nothing_and_keeps_its_origins(
