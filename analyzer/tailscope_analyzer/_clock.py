@@ -26,9 +26,13 @@ LATEST_START_NS = 1 << 62
 LEAST_TOLERANCE_NS = 2_000
 """Two clock readings around a hand-over differ by up to this even on one clock of nanosecond grain."""
 
-GRAINS_NS = (10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10)
-STARTS_NEEDED = 8
-"""By chance, 8 starts of a nanosecond clock all fall on whole 10 us once in 10^32."""
+GRAINS_NS = ((10, 1), (100, 2), (1_000, 3), (10_000, 1), (100_000, 2), (1_000_000, 3))
+"""Grains, finest first, and the zeros each has beyond the next finer unit of time.
+
+Milliseconds are the coarsest unit that clocks are written in.
+"""
+ZEROS_NEEDED = 6
+"""By chance, a clock of a finer unit shows so many zeros once in a million traces: two starts for 1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Timeline:
     skewed: Bools
     """The span was moved: as recorded, it starts before its caller called it."""
     tolerance: Ints
-    """Overlap that the clock of the span's service cannot tell from none."""
+    """Overlap that the clock of the span's service cannot tell from none, as far as this trace shows."""
 
 
 def place_on_timeline(spans: SpanColumns, forest: Forest) -> Timeline:
@@ -95,27 +99,40 @@ def _summed_to_top(value: Ints, parent: Ints) -> Ints:
 
 
 def _tolerance(spans: SpanColumns) -> Ints:
-    grain = service_grains(spans.service.codes, spans.start, len(spans.service.values))
-    return np.maximum(grain, LEAST_TOLERANCE_NS)[spans.service.codes] if len(spans) else grain
+    """Judge each trace by itself, so that its ledger never depends on what it was read together with."""
+    tolerance = np.full(len(spans), LEAST_TOLERANCE_NS, dtype=np.int64)
+    coarser = GRAINS_NS[int(np.searchsorted([grain for grain, _ in GRAINS_NS], LEAST_TOLERANCE_NS))][0]
+    may_be_coarse = np.zeros(len(spans.trace.values), dtype=bool)
+    may_be_coarse[spans.trace.codes[spans.start % coarser == 0]] = True
+    row = np.flatnonzero(may_be_coarse[spans.trace.codes])  # of a nanosecond clock, one trace in thousands
+    if len(row) == 0:
+        return tolerance
+    trace, service, start = spans.trace.codes[row], spans.service.codes[row], spans.start[row]
+    # A service may have a single span here; then it is judged by the whole trace, if that is coarse.
+    for group in (trace, trace * len(spans.service.values) + service):
+        groups, position = np.unique(group, return_inverse=True)
+        grain = clock_grains(position, start, len(groups))
+        tolerance[row] = np.maximum(tolerance[row], grain[position])
+    return tolerance
 
 
-def service_grains(service: Ints, start: Ints, services: int) -> Ints:
-    """Return the grain of each service's clock in ns: the largest power of ten that divides all its starts.
+def clock_grains(group: Ints, start: Ints, groups: int) -> Ints:
+    """Return the grain in ns of the clock of each group of starts: the largest that divides all of them.
 
-    A service with few starts gets the grain of all services together; too few altogether, 1 ns.
+    A grain needs as many different starts as make it more than chance; without them it is 1 ns.
     """
+    grain = np.ones(groups, dtype=np.int64)
     seen = start > 0
-    service, start = service[seen], start[seen]
-    if len(start) < STARTS_NEEDED:
-        return np.ones(services, dtype=np.int64)
-    few = np.bincount(service, minlength=services) < STARTS_NEEDED
-    grain = np.ones(services, dtype=np.int64)
-    overall = 1
-    for candidate in reversed(GRAINS_NS):
-        off = np.bincount(service[start % candidate != 0], minlength=services) > 0
+    group, start = group[seen], start[seen]
+    if len(start) == 0:
+        return grain
+    order = np.lexsort((start, group))
+    group, start = group[order], start[order]
+    different = np.r_[True, (group[1:] != group[:-1]) | (start[1:] != start[:-1])]
+    starts = np.bincount(group[different], minlength=groups)
+    for candidate, zeros in GRAINS_NS:
+        off = np.bincount(group[start % candidate != 0], minlength=groups) > 0
         if off.all():
             break
-        grain[~off] = candidate
-        overall = candidate if not off.any() else overall
-    grain[few] = overall
+        grain[~off & (starts * zeros >= ZEROS_NEEDED)] = candidate
     return grain

@@ -103,15 +103,20 @@ def _nulls(length: int, name: str) -> Column:
 
 
 def _without_copies(table: pa.Table) -> tuple[pa.Table, Ids]:
-    """Keep the first of spans with the same trace, id and kind: an export that was retried."""
+    """Keep one of the spans with the same trace, id and kind: an export that was retried, or an id used twice.
+
+    The earliest stays, then the longest: which of them came first must not matter.
+    """
     ids = read_ids(table["span_id"], table["parent_span_id"])
     if ids.unique:
         return table, ids
-    frame = frame_of(table.select(["trace_id", "span_id", "kind"]))
-    first = frame.select(pl.struct("trace_id", "span_id", "kind").is_first_distinct()).to_series()
-    if first.all():
+    same, tie = ["trace_id", "span_id", "kind"], ["start_unix_nano", "duration_ns", "service", "operation"]
+    frame = frame_of(table.select([*same, *tie])).with_row_index("row")
+    if not frame.select(pl.struct(same).is_duplicated().any()).item():
         return table, ids
-    table = table.filter(pa.array(first.to_numpy()))
+    best = frame.sort([*same, *tie], descending=[name == "duration_ns" for name in (*same, *tie)])
+    kept = best.unique(same, keep="first", maintain_order=True)["row"].sort()
+    table = table.take(pa.array(kept.to_numpy()))
     return table, read_ids(table["span_id"], table["parent_span_id"])
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from tailscope_analyzer._clock import service_grains
+from tailscope_analyzer._clock import clock_grains
 from tailscope_analyzer._quantile import weighted_quantile
 from tailscope_analyzer._report import Quality
 
@@ -100,5 +100,5 @@ def _grain(requests: pl.DataFrame) -> int | None:
     if len(requests) == 0:
         return None
     service = requests["service"].fill_null("").rank("dense").cast(pl.Int64).to_numpy() - 1
-    grains = service_grains(service, requests["start_unix_nano"].to_numpy(), int(service.max()) + 1)
+    grains = clock_grains(service, requests["start_unix_nano"].to_numpy(), int(service.max()) + 1)
     return int(grains.max())

@@ -171,6 +171,54 @@ def test_overlap_within_the_grain_of_a_millisecond_clock_is_tolerated() -> None:
     assert steps["self_ns"].sum() == 100_300_000
 
 
+def coarse_trace(trace: str) -> list[dict[str, Any]]:
+    """Three steps one after the other, as a millisecond clock shows them: each ends after the next starts."""
+    start = T0 // 1_000_000 * 1_000_000
+    root = span("root", 0, 0, None, trace=trace, kind="server", start_unix_nano=start, duration_ns=30_600_000)
+    steps = [
+        span(
+            f"step{number}",
+            0,
+            0,
+            "root",
+            trace=trace,
+            start_unix_nano=start + number * 10**7,
+            duration_ns=10_600_000,
+        )
+        for number in range(3)
+    ]
+    return [root, *steps]
+
+
+def test_the_ledger_of_a_trace_does_not_depend_on_what_it_is_read_with() -> None:
+    fine = [span("root", number, number + 0.123457, trace=f"f{number}", kind="server") for number in range(20)]
+    coarse = [one for number in range(20) for one in coarse_trace(f"c{number}")]
+
+    alone = Traces.from_spans(table(*coarse_trace("t1"))).ledger
+    crowds = [Traces.from_spans(table(*coarse_trace("t1"), *crowd)).ledger for crowd in (fine, coarse)]
+
+    assert dict(alone.select("operation", "self_ns").rows()) == {
+        "step0": 10_000_000,
+        "step1": 10_000_000,
+        "step2": 10_600_000,
+    }
+    for ledger in crowds:
+        assert unordered(ledger.filter(pl.col("trace_id") == "t1")) == unordered(alone)
+
+
+def test_one_start_off_the_millisecond_shows_a_finer_clock() -> None:
+    rows = coarse_trace("t1")
+    rows[3]["start_unix_nano"] += 1
+
+    ledger = Traces.from_spans(table(*rows)).ledger
+
+    assert dict(ledger.select("operation", "self_ns").rows()) == {
+        "root": 9_400_001,
+        "step0": 10_600_000,
+        "step2": 10_599_999,
+    }
+
+
 def test_a_chain_of_twenty_thousand_spans_is_swept() -> None:
     depth = 20_000
     numbers = np.arange(depth)
