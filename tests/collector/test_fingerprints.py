@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tailscope_collector._fingerprints import FingerprintCache, fingerprints, repeats_within
+from tailscope_collector._fingerprints import WAYS, FingerprintCache, fingerprints, repeats_within
 from tests.collector.building import Bench, SpanSpec, body
 
 
@@ -61,6 +61,27 @@ def test_what_was_seen_is_suspect_and_what_was_not_is_not() -> None:
     assert len(cache.suspects(prints_of(100))) == 0
     assert cache.suspects(prints_of(100)).tolist() == list(range(100))
     assert len(cache.suspects(prints_of(100, seed=2))) == 0
+
+
+@pytest.mark.parametrize("batch", [1_000, 100_000, 1_000_000])
+def test_spans_that_fall_on_one_place_do_not_forget_each_other(batch: int) -> None:
+    """Of a million spans, 30,000 pairs share one of 16 M places; with one slot a place half would be lost."""
+    cache = FingerprintCache()
+    prints = prints_of(1_000_000)
+    for first in range(0, len(prints), batch):
+        assert len(cache.suspects(prints[first : first + batch])) == 0
+
+    assert len(cache.suspects(prints)) == len(prints)
+
+
+def test_a_full_place_forgets_its_oldest() -> None:
+    cache = FingerprintCache(slots=WAYS)
+    first, *others = prints_of(WAYS + 1)
+    for print_ in (first, *others):
+        cache.remember(np.array([print_]))
+
+    assert len(cache.suspects(np.array(others))) == WAYS
+    assert len(cache.suspects(np.array([first]))) == 0
 
 
 def test_the_number_of_slots_is_a_power_of_two() -> None:

@@ -60,8 +60,9 @@ def planted_table(measured: list[Measured], *, percentile: float) -> Table:
 def client_line(report: dict[str, Any], end: dict[str, Any]) -> str:
     """Say what the load saw beside what the spans say."""
     inside = report["latency_ms"]
+    reason = f" (first: {end['first_failure']})" if end.get("first_failure") else ""
     return (
-        f"{end['answered']:,} requests answered, {end['failed']} failed. Seen by the client: "
+        f"{end['answered']:,} requests answered, {end['failed']} failed{reason}. Seen by the client: "
         f"p50 {end['p50_ms']:.0f}, p95 {end['p95_ms']:.0f}, p99 {end['p99_ms']:.0f} ms. Seen in spans: "
         f"p50 {inside['p50']:.0f}, p95 {inside['p95']:.0f}, p99 {inside['p99']:.0f} ms. "
         "The client also waits for the network and for a paused process to accept it."

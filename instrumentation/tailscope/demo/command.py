@@ -9,6 +9,7 @@ import argparse
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -42,8 +44,9 @@ ARRIVAL_TIMEOUT_S = 15.0
 POLL_S = 0.2
 INTERRUPTED = 130
 SQL_HINT = (
-    "tailscope sql --url {url} "
-    "'select stage, category, round(avg(self_ms), 2) as ms from stages group by all order by ms desc'"
+    "{command} sql --url {url} "
+    "'select stage, category, round(sum(self_ms) / (select count(*) from requests), 2) as ms_per_request "
+    "from stages group by all order by 3 desc'"
 )
 
 
@@ -90,7 +93,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         description="Start a collector and a real model service with planted faults, and explain its tail.",
     )
     parser.add_argument(
-        "--requests", type=int, default=REQUESTS, help="how many (default %(default)s, 40 a second)"
+        "--requests",
+        type=int,
+        default=REQUESTS,
+        help=f"how many (default %(default)s, at least {LEAST_REQUESTS}; 40 a second)",
     )
     parser.add_argument("--no-dashboard", action="store_true", help="exit after the report")
     parser.add_argument(
@@ -130,8 +136,13 @@ def run(fleet: Fleet, options: argparse.Namespace, talk: Console) -> None:
     with talk.status("Starting the dashboard"):
         dashboard, address = fleet.dashboard()
     talk.print(
-        "Ask with SQL, from another terminal:", SQL_HINT.format(url=fleet.url), markup=False, soft_wrap=True
+        "Ask with SQL, from another terminal:",
+        SQL_HINT.format(command=command_path(), url=fleet.url),
+        markup=False,
+        soft_wrap=True,
     )
+    same = urlencode({"service": RANKER, "operation": window.operation, "since": f"{window.since}Z"})
+    talk.print(f"The same requests, to look at: {address}/?{same}", markup=False, soft_wrap=True)
     talk.print(f"[bold]Dashboard: {address}[/bold]   (Ctrl-C stops everything)")
     try:
         code = dashboard.process.wait()
@@ -139,6 +150,15 @@ def run(fleet: Fleet, options: argparse.Namespace, talk: Console) -> None:
         talk.print("Stopping everything.")
         return
     raise dashboard.failure(f"ended by itself with exit code {code}")
+
+
+def command_path() -> str:
+    """Return how to call `tailscope` from another terminal, which may not have our environment."""
+    script = Path(sys.executable).with_name("tailscope")
+    if not script.exists():
+        return f"{sys.executable} -m tailscope"
+    here = Path.cwd()
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)
 
 
 def drive(fleet: Fleet, requests: int, talk: Console) -> Driven:
