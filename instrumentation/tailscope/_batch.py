@@ -113,16 +113,16 @@ class Batch:
 
     def set(self, key: str, value: Any) -> None:
         """Set one attribute of the batch and of the `inference` span of each of its requests."""
-        self._attributes[key] = snapshot(value)
+        value = self._attributes[str(key)] = snapshot(value)
         target = self._span or (self._foreign and self._foreign.span)
         if target:
-            target.set_attribute(key, value)
+            target.set_attribute(str(key), value)
 
     def event(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
         """Add an event to the batch."""
         target = self._span or (self._foreign and self._foreign.span)
         if target:
-            target.add_event(name, attributes)
+            target.add_event(str(name), fields_of(attributes))
 
     def __enter__(self) -> Self:
         for ticket in self._tickets:
@@ -159,7 +159,7 @@ class Batch:
     ) -> None:
         ended_ns = now()
         if self._token is not None:
-            leave(self._token)
+            leave(self._token, self._span or (self._foreign and self._foreign.span), exc)
             self._token = None
         with _guard.guard("batch"):
             link = self._end_shared(exc)
@@ -271,5 +271,7 @@ def batch(
     if max_delay_ms is not None:
         fields[BATCH_MAX_DELAY_MS] = max_delay_ms
     # What is no ticket has no request; a queue that also carries a stop signal is common.
-    taken = [ticket for ticket in tickets if isinstance(ticket, Ticket)]  # pyright: ignore[reportUnnecessaryIsInstance]
+    taken: list[Ticket] = []
+    with _guard.guard("batch"):
+        taken.extend(ticket for ticket in tickets if isinstance(ticket, Ticket))  # pyright: ignore[reportUnnecessaryIsInstance]
     return Batch(taken, name, {**fields, **(fields_of(attributes) or {})})

@@ -51,7 +51,7 @@ class ChunkBuilder:
         try:
             taken, size = self._encoder.spans(spans, parts)
             self.spans += taken
-        except Exception as error:  # noqa: BLE001 - one odd span must not take its neighbours along
+        except BaseException as error:  # noqa: BLE001 - one odd span takes neither neighbours nor thread along
             del parts[mark:]
             if len(spans) > 1:
                 return self.add(spans[:1])

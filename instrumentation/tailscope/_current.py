@@ -47,15 +47,17 @@ LEFT_ELSEWHERE: Final = (ValueError, RuntimeError, TypeError)
 """What resetting the context raises: in another task than the one that entered, twice, without entering."""
 
 
-def leave(token: Any) -> None:
-    """Make the context before `token` current again, also in a task that is not the one which entered.
+def leave(token: Any, span: object, error: BaseException | None = None) -> None:
+    """Make the context before `token` current again, as `span` is left with `error`.
 
-    A generator that another task closes runs its `finally` blocks there; OpenTelemetry logs an error for
-    each.
+    A generator that is closed, by another task or when it is collected, runs its `finally` blocks wherever
+    that happens, perhaps in another request: what is current there stays, unless it is `span`.
     """
+    if isinstance(error, GeneratorExit) and get_current().get(SPAN_KEY) is not span:
+        return
     try:
         reset(token)
     except LEFT_ELSEWHERE:
         previous = getattr(token, "old_value", None)
-        if isinstance(previous, Context):
+        if isinstance(previous, Context) and get_current().get(SPAN_KEY) is span:
             attach(previous)

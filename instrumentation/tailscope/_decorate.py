@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
+from tailscope import _guard
 from tailscope._current import attach, get_current, leave
 
 if TYPE_CHECKING:
     from opentelemetry.context.context import Context
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Wrapper = Callable[[Callable[..., Any], Callable[[], Any]], Callable[..., Any]]
 
 
 class Opened(Protocol):
@@ -47,18 +51,16 @@ def wrap(function: Function, make: Callable[[], Any]) -> Function:
     if isinstance(function, (staticmethod, classmethod)):
         method = cast("Any", function)
         return cast("Function", type(method)(wrap(method.__func__, make)))
-    if inspect.isasyncgenfunction(function):
-        return cast("Function", wrap_async_generator(function, make))
-    if inspect.isgeneratorfunction(function):
-        return cast("Function", wrap_generator(function, make))
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def call_async(*args: Any, **kwargs: Any) -> Any:
-            with make():
-                return await function(*args, **kwargs)
-
-        return cast("Function", call_async)
+    if not callable(cast("object", function)):  # a property for example
+        kind = type(function).__name__
+        _guard.report("decorator", f"A {kind} cannot be decorated: decorate the function inside of it")
+        return function
+    wrapper = wrapper_of(function)
+    if wrapper is not None:
+        return cast("Function", wrapper(function, make))
+    inner = inspect.unwrap(function)
+    if inner is not function and wrapper_of(inner) is not None:
+        return cast("Function", wrap_wrapper(function, make))
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -66,6 +68,58 @@ def wrap(function: Function, make: Callable[[], Any]) -> Function:
             return function(*args, **kwargs)
 
     return cast("Function", call)
+
+
+def is_function(name: Any) -> bool:
+    """Say whether what a decorator was given in the place of a name is what it should decorate."""
+    return not isinstance(name, str) and callable(getattr(name, "__func__", name))
+
+
+def label_of(function: Any) -> str:
+    """Return the name of a function, as a span without a name of its own has it."""
+    function = getattr(function, "__func__", function)
+    while isinstance(function, functools.partial):
+        function = cast("Any", function).func
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+def wrapper_of(function: Any) -> Wrapper | None:
+    """Return what wraps a function whose work begins after its call has returned; None for any other."""
+    for candidate in (function, getattr(function, "__call__", None)):  # noqa: B004 - an object's, if async
+        if inspect.isasyncgenfunction(candidate):
+            return wrap_async_generator
+        if inspect.isgeneratorfunction(candidate):
+            return wrap_generator
+        if inspect.iscoroutinefunction(candidate):
+            return wrap_coroutine
+    return None
+
+
+def wrap_coroutine(function: Callable[..., Any], make: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a coroutine function that runs inside a stage."""
+
+    @functools.wraps(function)
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        with make():
+            return await function(*args, **kwargs)
+
+    return call_async
+
+
+def wrap_wrapper(function: Callable[..., Any], make: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function for another decorator's, which may run a coroutine or only return it."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        opened = make()
+        with opened:
+            result = function(*args, **kwargs)
+            wrapper = LATER.get(type(cast("object", result)))
+            if wrapper is not None:
+                opened._discard()
+        return result if wrapper is None else wrapper(lambda: result, make)()
+
+    return call
 
 
 class Body:
@@ -86,7 +140,7 @@ class Body:
             # A `with` block of the body may still be open: what is current now is current again at the next
             # item.
             self._context = get_current()
-            leave(self._token)
+            leave(self._token, None)
 
     def end(self, error: BaseException | None) -> None:
         """End the stage."""
@@ -139,7 +193,7 @@ def wrap_async_generator(function: Callable[..., Any], make: Callable[[], Any]) 
         body = Body(make())
         inner: AsyncGenerator[Any, Any] = function(*args, **kwargs)
         error: BaseException | None = None
-        step: Callable[[], Any] = inner.__anext__
+        step: Callable[[], Any] = functools.partial(first_item, inner)
         try:
             while True:
                 try:
@@ -163,3 +217,25 @@ def wrap_async_generator(function: Callable[..., Any], make: Callable[[], Any]) 
             body.end(error)
 
     return generate
+
+
+def first_item(inner: AsyncGenerator[Any, Any]) -> Any:
+    """Ask for the first item without telling the event loop about the generator.
+
+    The loop closes every generator that it knows when it ends. It knows the one around this one, which closes
+    it; closing both at a time is an error.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        return inner.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
+LATER: Final[dict[type, Wrapper]] = {
+    CoroutineType: wrap_coroutine,
+    GeneratorType: wrap_generator,
+    AsyncGeneratorType: wrap_async_generator,
+}
+"""What a call may return that begins its work later."""

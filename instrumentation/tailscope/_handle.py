@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from opentelemetry import trace
 
 from tailscope._span import Span
+from tailscope._values import fields_of, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,11 +37,11 @@ class OtherSpan:
 
     def set(self, key: str, value: Any) -> None:
         """Set one attribute."""
-        self._span.set_attribute(key, value)
+        self._span.set_attribute(str(key), snapshot(value))
 
     def event(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
         """Add an event that happens now."""
-        self._span.add_event(name, attributes)
+        self._span.add_event(str(name), fields_of(attributes))
 
 
 def current() -> Handle:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tailscope import conventions
 from tailscope._local import HAS_IS_REMOTE, IS_REMOTE
-from tailscope._span import Extra, Span
+from tailscope._span import STACK, Extra, Span
 from tailscope._values import snapshot
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Encoder:
             parts: list[bytes] = []
             size = len(body)
             stage = span._stage
-            if stage is not None:
+            if stage is not None and not (span._attributes and conventions.STAGE in span._attributes):
                 part = stages.get(stage) or self._stage(stage)
                 parts.append(part)
                 size += len(part)
@@ -236,6 +236,10 @@ class Encoder:
     def _compound(self, value: Any, depth: int) -> bytes:
         if depth >= MAX_DEPTH:
             return b""
+        if not depth:
+            value = snapshot(value)  # what a stage was given as `attributes` is read here first
+            if isinstance(value, (str, bytes, int, float)):
+                return self.value(value, 1)
         if isinstance(value, tuple):
             values = cast("tuple[object, ...]", value)
             return field(b"\x2a", b"".join(field(b"\x0a", self.value(inner, depth + 1)) for inner in values))
@@ -271,6 +275,11 @@ class Encoder:
     def _event(self, name: str, at: int, attributes: dict[str, Any] | None) -> bytes:
         body = b"\x09" + struct.pack("<Q", at & 0xFFFFFFFFFFFFFFFF) + field(b"\x12", self._bytes(str(name)))
         if attributes:
+            stack = attributes.get(STACK)
+            if isinstance(stack, str) and len(stack) > self.max_value_chars:
+                # What raised is at the end.
+                self.truncated += 1
+                attributes = {**attributes, STACK: stack[-self.max_value_chars :]}
             body += self.pairs(b"\x1a", attributes)
             if len(attributes) > self.max_attributes:
                 body += b"\x20" + varint(len(attributes) - self.max_attributes)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, deque
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from tailscope import _guard
@@ -35,8 +36,14 @@ SLICE_SPANS: Final = 32
 MAX_SLICE_SPANS: Final = 512
 """Where spans come faster than 32 for each turn at the GIL, a slice is a quarter of what waits, to this."""
 
+MAX_SCOPES: Final = 1024
+"""Names of tracers kept apart: a service that makes one for each request must not fill the memory."""
+
 SLICE_PAUSE_S: Final = 50e-6
 """A sleep of 0 gives the GIL back and takes it again before a waiting thread wakes; this one lets it run."""
+
+FORK_WAIT_S: Final = 0.05
+"""Longest that a fork waits for a call under way to end; one to a collector that hangs is not waited for."""
 
 RECHECK_S: Final = 0.05
 """How often a flush looks again, should the encoder have been busy when it asked."""
@@ -110,10 +117,12 @@ class Recorder:
 
     def _reset(self) -> None:
         """Begin with nothing recorded and no thread, as a new process does."""
+        ANCHOR.refresh()
         self.pending.clear()
         # Re-entrant: a collection inside the lock may run a finaliser of the host that ends a span.
         self._lock = threading.RLock()
-        self._wake = threading.Event()
+        # Its put is re-entrant, as an Event's set is not.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._encoded = threading.Condition()
         self._closed = False
         self._taken = self._refused = 0
@@ -125,6 +134,14 @@ class Recorder:
             max_attributes=self.limits.max_attributes, max_value_chars=self.limits.max_value_chars
         )
         self._resource_bytes = self._encoder.resource(self._resource())
+
+    def before_fork(self) -> Callable[[], None] | None:
+        """Wait a little for a call under way, and let none begin; return what ends that.
+
+        In a child that was forked in the middle of a gRPC call, gRPC never works.
+        """
+        sender = self._sender
+        return sender.resume if sender is not None and sender.pause(FORK_WAIT_S) else None
 
     def after_fork(self) -> None:
         """Forget the parent's spans, which the parent sends, and start threads again when needed."""
@@ -140,6 +157,9 @@ class Recorder:
         key = (name, version, schema_url, repr(sorted(attributes.items())) if attributes else "")
         with self._lock:
             scope = self._scopes.get(key)
+            if scope is None and len(self._scopes) >= MAX_SCOPES:
+                _guard.report("scopes", f"Spans of tracer {name!r} go under another name: there are too many")
+                return next(reversed(self._scopes.values()))
             if scope is None:
                 encoded = self._encoder.scope(name, version, attributes or {})
                 scope = self._scopes[key] = Scope(self, encoded, schema_url)
@@ -159,8 +179,7 @@ class Recorder:
                     return
                 self._refused += 1
                 self._dropped[cause] += 1
-                if not self._wake.is_set():
-                    self._wake.set()
+                self._wake_up()
                 return
             self.pending.append(span)
             with _guard.guard("start"):  # near the end of the interpreter no thread can be started
@@ -168,19 +187,34 @@ class Recorder:
 
     def _start(self) -> None:
         """Start both threads; the caller holds the lock."""
-        self._sender = Sender(self._connect, self._sending)
-        self._thread = threading.Thread(target=self._run, name="tailscope-encode", daemon=True)
-        self._thread.start()
+        thread = self._thread = threading.Thread(target=self._run, name="tailscope-encode", daemon=True)
+        try:
+            self._sender = Sender(self._connect, self._sending)
+            thread.start()
+        except BaseException:
+            self._thread = None
+            raise
         for scope in self._scopes.values():
             scope.room = self.limits.pending_spans
+
+    def _wake_up(self) -> None:
+        """Let the encoder begin a pass now."""
+        if self._wake.empty():
+            self._wake.put(None)
+
+    def _sleep(self) -> bool:
+        """Wait for the next pass; True when it is wanted now."""
+        try:
+            self._wake.get(timeout=self.limits.interval_s)
+        except Empty:
+            return False
+        return True
 
     def _run(self) -> None:
         sender = self._sender
         assert sender is not None  # noqa: S101 - set before the thread starts
         while not self._closed or self.pending:
-            self._wake.wait(self.limits.interval_s)
-            hurry = self._wake.is_set()
-            self._wake.clear()
+            hurry = self._sleep()
             ANCHOR.refresh()
             with _guard.guard("encode"):
                 self._encode_pending(sender, hurry=hurry)
@@ -249,7 +283,7 @@ class Recorder:
                 remaining_s = deadline_s - time.monotonic()
                 if remaining_s <= 0 or self._closed:
                     return False
-                self._wake.set()
+                self._wake_up()
                 self._encoded.wait(min(remaining_s, RECHECK_S))
         return True
 
@@ -262,14 +296,14 @@ class Recorder:
             for scope in self._scopes.values():
                 scope.room = 0
             sender, thread = self._sender, self._thread
-        if sender is None or thread is None:
-            return
-        self._wake.set()
-        thread.join(max(0.0, deadline_s - time.monotonic()))
-        sender.close(deadline_s)
-        lost = len(self.pending)
-        if lost:
-            self._dropped["shutdown"] += lost
+        if sender is not None and thread is not None:
+            self._wake_up()
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+            sender.close(deadline_s)
+        with self._lock:
+            lost = len(self.pending)
+            if lost:
+                self._dropped["shutdown"] += lost
 
     def counts(self) -> Counts:
         """Return how many spans were recorded, sent, dropped and are waiting."""
@@ -279,7 +313,8 @@ class Recorder:
         waiting = len(self.pending)
         taken = self._taken
         if sender is None:
-            return Counts(taken + waiting + self._refused, 0, dict(dropped), waiting, 0, 0)
+            held = 0 if self._closed else waiting
+            return Counts(taken + waiting + self._refused, 0, dict(dropped), held, 0, 0)
         dropped.update(sender.dropped)
         recorded = taken + waiting + self._refused
         sent = sender.sent

@@ -19,6 +19,7 @@ from opentelemetry.context.context import Context
 from opentelemetry.trace import SpanKind
 
 from tailscope._current import SPAN_KEY, attach, get_current, leave
+from tailscope._decorate import is_function, label_of
 from tailscope._gc import PAUSES
 from tailscope._local import new_bits, now, own_trace
 from tailscope._span import NOT_RECORDING, NOT_STARTED, RECORDING, SERVER, Span
@@ -69,7 +70,7 @@ class Request(Stage):
         if type(token) is Aside:
             self._exit_aside(token, exc)
             return
-        leave(token)
+        leave(token, self, exc)
         self._token = None
         if exc is not None:
             self._fail(exc)
@@ -85,7 +86,7 @@ class Request(Stage):
             return context_api.set_value(REQUEST_KEY, self._other, body)
         self._other = server
         self._end_ns = NOT_RECORDING
-        for key, value in (self._attributes or {}).items():
+        for key, value in (fields_of(self._attributes) or {}).items():
             server.set_attribute(key, value)
         return context
 
@@ -93,6 +94,8 @@ class Request(Stage):
 def server_span(context: Context) -> trace.Span | None:
     """Return the SERVER span of this process that the context is inside of, while it still records."""
     current: Any = context.get(SPAN_KEY)
+    if isinstance(current, Span) and current._end_ns < 0:
+        current = current._stands_for()
     if isinstance(current, Span):
         server = current._local.server
         # In a forked child, the request that the parent is inside of is not this process's.
@@ -125,7 +128,7 @@ def open_request(name: str, attributes: Mapping[str, Any] | None) -> Request:
     opened._stage = None
     try:
         opened._attributes = None if attributes is None else {**attributes}
-    except TypeError:
+    except Exception:  # noqa: BLE001 - the host's mapping may raise whatever it likes
         opened._attributes = fields_of(attributes)
     opened._end_ns = NOT_STARTED
     return opened
@@ -147,8 +150,6 @@ def request(name: Any = "request", *, attributes: Mapping[str, Any] | None = Non
         attributes: set when the request starts.
 
     """
-    function = getattr(name, "__func__", name)
-    if isinstance(name, str) or not callable(function):
-        return open_request(name, attributes)
-    label = getattr(function, "__name__", None) or type(function).__name__
-    return open_request(label, attributes)(name)
+    if not isinstance(name, str) and is_function(name):
+        return open_request(label_of(name), attributes)(name)
+    return open_request(name, attributes)

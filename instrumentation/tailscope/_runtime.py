@@ -32,7 +32,7 @@ from tailscope._tracer import TracerProvider
 from tailscope._transport import open_transport
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 SCOPE_NAME: Final = "tailscope"
 SHUTDOWN_S: Final = 2.0
@@ -134,8 +134,12 @@ def start(settings: Settings) -> None:
         ),
         sending=SenderLimits(settings.buffer_bytes, REQUEST_BYTES, settings.timeout_s),
     )
-    RUNTIME.provider = TracerProvider(recorder, flush=flush, shutdown=shutdown)
-    trace.set_tracer_provider(RUNTIME.provider)
+    if isinstance(current, TracerProvider):  # from before a shutdown; OpenTelemetry takes no second one
+        RUNTIME.provider = current
+        current.record_with(recorder)
+    else:
+        RUNTIME.provider = TracerProvider(recorder, flush=flush, shutdown=shutdown)
+        trace.set_tracer_provider(RUNTIME.provider)
     ACTIVE.scope = recorder.scope(SCOPE_NAME, own_version())
     RUNTIME.mode = "recording"
     PAUSES.install()
@@ -190,11 +194,13 @@ def own_version() -> str:
 
 def flush(timeout_s: float = 2.0) -> bool:
     """Send every span that has ended; return whether all of them left within `timeout_s` seconds."""
-    done = True
+    done = False
     with _guard.guard("flush"):
+        if RUNTIME.recorder is None and RUNTIME.mode != "sdk":
+            return True
         if RUNTIME.recorder is not None:
             done = RUNTIME.recorder.flush(time.monotonic() + timeout_s)
-        elif RUNTIME.mode == "sdk":
+        else:
             force_flush = getattr(RUNTIME.provider, "force_flush", None)
             done = bool(force_flush(int(timeout_s * 1000))) if force_flush else True
     return done
@@ -231,8 +237,31 @@ def stats() -> Stats:
     )
 
 
+class Forking(threading.local):
+    """What lets the sender go on after the fork that this thread makes."""
+
+    resume: Callable[[], None] | None = None
+
+
+FORKING: Final = Forking()
+
+
+def before_fork() -> None:
+    """Let a call to the collector end."""
+    with _guard.guard("fork"):
+        FORKING.resume = RUNTIME.recorder.before_fork() if RUNTIME.recorder is not None else None
+
+
+def after_fork_in_parent() -> None:
+    """Go on sending."""
+    resume, FORKING.resume = FORKING.resume, None
+    if resume is not None:
+        resume()
+
+
 def after_fork_in_child() -> None:
     """Start anew in a forked child: own instance id, empty buffer, threads with the first span."""
+    FORKING.resume = None
     RUNTIME.lock = threading.Lock()
     with _guard.guard("fork"):
         recorder = RUNTIME.recorder
@@ -255,4 +284,6 @@ def flush_when_child_ends(_: Runtime) -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=after_fork_in_child)
+    os.register_at_fork(
+        before=before_fork, after_in_parent=after_fork_in_parent, after_in_child=after_fork_in_child
+    )

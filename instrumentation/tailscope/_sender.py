@@ -29,7 +29,11 @@ MAX_BACKOFF_S: Final = 5.0
 MAX_RETRY_AFTER_S: Final = 30.0
 
 CLOSING_ATTEMPTS: Final = 2
-"""Failed attempts after which a closing process gives up: a dead collector must not hold an exit for long."""
+"""Attempts without an answer after which a closing process gives up: a dead collector must not hold an exit.
+One that answers that it is busy has until the deadline."""
+
+DOUBTFUL_ATTEMPTS: Final = 5
+"""Attempts at a request of which the collector does not say that it will ever take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Sender:
         self.pending_spans = 0
         self.sent = 0
         self.dropped: Counter[str] = Counter()
+        self._gate = threading.Lock()
+        self._calling = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="tailscope-send", daemon=True)
         self._thread.start()
 
@@ -84,12 +90,29 @@ class Sender:
             finally:
                 self._drainers -= 1
 
+    def pause(self, wait_s: float) -> bool:
+        """Let the call under way end and hold back the next; False where that took longer than `wait_s`."""
+        deadline_s = time.monotonic() + wait_s
+        if not self._gate.acquire(timeout=wait_s):
+            return False
+        if self._calling.acquire(timeout=max(0.0, deadline_s - time.monotonic())):
+            return True
+        self._gate.release()
+        return False
+
+    def resume(self) -> None:
+        """End what `pause` began."""
+        self._calling.release()
+        self._gate.release()
+
     def close(self, deadline_s: float) -> None:
         """Send what can still be sent before the deadline, then stop; the rest counts as dropped."""
         with self._changed:
             self._closing, self._deadline_s, self._failures = True, deadline_s, 0
             self._changed.notify_all()
             self._changed.wait_for(self._idle, max(0.0, deadline_s - time.monotonic()))
+            if self._chunks or self._busy:
+                _guard.report("shutdown", "Spans are lost: the collector did not take them in time")
             self._give_up("shutdown")
             transport = self._transport
         if transport is not None:
@@ -117,7 +140,12 @@ class Sender:
                 if not self._chunks:
                     return
                 body, taken = self._take()
-            outcome = self._attempt(body)
+            with self._gate:  # a fork that waits comes first
+                self._calling.acquire()
+            try:
+                outcome = self._attempt(body)
+            finally:
+                self._calling.release()
             with self._changed:
                 if not self._busy:  # given up meanwhile, and counted there
                     return
@@ -149,13 +177,15 @@ class Sender:
         """Count what became of a request, or put its chunks back and wait; the caller holds the lock."""
         spans = self._busy
         self._busy = 0
-        if outcome.kind == "retry":
+        doubtful = outcome.doubtful and self._failures + 1 >= DOUBTFUL_ATTEMPTS
+        if outcome.kind == "retry" and not doubtful:
             self._chunks.extendleft(reversed(taken))
             self._failures += 1
             _guard.report(
                 f"export:{outcome.cause}", f"Spans wait for the collector: {outcome.cause} {outcome.detail}"
             )
-            if self._closing and self._failures >= CLOSING_ATTEMPTS:
+            if self._closing and not outcome.answered and self._failures >= CLOSING_ATTEMPTS:
+                _guard.report("shutdown", "Spans are lost: the collector does not answer")
                 self._give_up("shutdown")
             self._changed.notify_all()
             self._back_off(outcome.retry_after_s)
@@ -163,16 +193,18 @@ class Sender:
         self._failures = 0
         self.pending_bytes -= sum(len(chunk.body) for chunk in taken)
         self.pending_spans -= spans
-        if outcome.kind == "refused":
+        if outcome.kind != "sent":
             self.dropped[f"refused:{outcome.cause}"] += spans
             _guard.report(
                 f"export:{outcome.cause}", f"The collector refused spans: {outcome.cause} {outcome.detail}"
             )
         else:
-            self.sent += spans - outcome.rejected
+            self.sent += spans - min(spans, outcome.rejected)
             if outcome.rejected:
-                self.dropped["rejected"] += outcome.rejected
+                self.dropped["rejected"] += min(spans, outcome.rejected)
                 _guard.report("export:rejected", f"The collector left out spans: {outcome.detail}")
+            elif outcome.cause:
+                _guard.report(f"export:{outcome.cause}", outcome.detail)
         self._changed.notify_all()
 
     def _back_off(self, asked_s: float) -> None:

@@ -49,13 +49,19 @@ def pairs(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return {str(key): inner for key, inner in cast("Mapping[object, Any]", value).items()}
     found: dict[str, Any] = {}
+    broken: list[str] = []
     for entry in str(value).split(","):
         key, equals, inner = entry.partition("=")
         if not entry.strip():
             continue
         if not equals or not key.strip():
-            raise ValueError(f"{entry.strip()!r} is not key=value")
-        found[unquote(key.strip())] = unquote(inner.strip())
+            broken.append(f"{entry.strip()!r} is not key=value")
+        else:
+            found[unquote(key.strip())] = unquote(inner.strip())
+    if broken and not found:
+        raise ValueError(broken[0])
+    for problem in broken:
+        _guard.report("setting:pairs", f"{problem}. Tailscope goes on without it, with the others")
     return found
 
 
@@ -286,6 +292,7 @@ def resolve(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Set
     resource = values["resource_attributes"]
     service = values["service"] or resource.get("service.name") or conventions.UNKNOWN_SERVICE
     names = ("endpoint", "protocol", "headers", "certificate", "compression", "service")
+    values["headers"] = {key: str(value) for key, value in values["headers"].items()}
     rest = {name: value for name, value in values.items() if name not in names}
     return Settings(service=service, target=target_of(values, sources), sources=sources, **rest)
 

@@ -43,6 +43,9 @@ NOT_RECORDING: Final = -1
 NOT_STARTED: Final = -2
 
 ERROR_TYPE: Final = "error.type"
+STACK: Final = "exception.stacktrace"
+MAX_FRAMES: Final = 64
+"""Innermost frames of a stack that are formatted: a deep recursion must not cost the request milliseconds."""
 NOT_ERRORS: Final = (GeneratorExit, StopIteration, StopAsyncIteration)
 """Control flow of iterators that may leave a `with` block; the work inside succeeded."""
 
@@ -133,6 +136,8 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
     def _begin(self, parent: object, scope: Any) -> bool:
         """Take an identity beneath `parent` and start; False where the trace is not sampled."""
         inside = False
+        if isinstance(parent, Span) and parent._end_ns < 0:
+            parent = parent._stands_for()
         if isinstance(parent, Span):
             inside = True
             self._local, self._parent_id = parent._local, parent._id
@@ -153,6 +158,10 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
         self._end_ns = RECORDING
         self._start_ns = now()
         return True
+
+    def _stands_for(self) -> trace.Span | None:
+        """Return the span that records in place of this one, which does not; None where there is none."""
+        return None
 
     def _serve(self, *, inside: bool) -> None:
         """Become the server span of what follows, and of nothing beside it."""
@@ -202,7 +211,7 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set several attributes."""
-        for key, value in attributes.items():
+        for key, value in (fields_of(attributes) or {}).items():
             self.set_attribute(key, value)
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
@@ -213,7 +222,9 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
         if len(extra.events) >= self._scope.max_events:
             extra.dropped_events += 1
             return
-        at = now() + self._local.anchor_ns if timestamp is None else int(timestamp)
+        at = unix_ns(timestamp)
+        if at is None:
+            at = now() + self._local.anchor_ns
         extra.events.append((name, at, fields_of(attributes)))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
@@ -269,7 +280,7 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
         fields = {
             "exception.type": error_type(exception),
             "exception.message": text_of(exception),
-            "exception.stacktrace": stack_of(exception),
+            STACK: stack_of(exception),
             "exception.escaped": str(escaped),
         }
         self.add_event("exception", {**fields, **attributes} if attributes else fields, timestamp)
@@ -285,7 +296,7 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
                 self._add_pauses(local.gc_mark, end_ns)
             local.server = None
         if end_time is not None:
-            self._more().end_unix_nano = int(end_time)
+            self._more().end_unix_nano = unix_ns(end_time) or 0
         self._end_ns = end_ns
         scope = self._scope
         if len(scope.pending) < scope.room:
@@ -327,10 +338,10 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
 
     def get_span_context(self) -> SpanContext:
         """Return the span's identity."""
+        if self._end_ns < 0:
+            return trace.INVALID_SPAN_CONTEXT
         context = self._context
         if context is None:
-            if self._end_ns < 0:
-                return trace.INVALID_SPAN_CONTEXT
             context = self._context = span_context(self._local, self._id)
         return context
 
@@ -364,6 +375,17 @@ class Span(trace.Span):  # keeps a __dict__, where the kind of a span that is no
         return dict(self._attributes or {})
 
 
+def unix_ns(time: Any) -> int | None:
+    """Return a time that the service gave in Unix ns; None for none, and for what is no number."""
+    if time is None:
+        return None
+    try:
+        return int(time)
+    except (TypeError, ValueError, OverflowError):
+        _guard.report("time", f"A time is in nanoseconds since 1970, not {type(time).__name__}")
+        return None
+
+
 def error_type(error: BaseException) -> str:
     """Return the exception's full name, as `error.type` wants it."""
     kind = type(error)
@@ -378,6 +400,6 @@ def describe(error: BaseException) -> str:
 def stack_of(error: BaseException) -> str:
     """Return the formatted stack, or nothing where the exception's own code fails."""
     try:
-        return "".join(traceback.format_exception(error))
+        return "".join(traceback.format_exception(error, limit=-MAX_FRAMES))
     except Exception:  # noqa: BLE001 - formatting runs the host's __str__ and __repr__
         return ""

@@ -12,17 +12,17 @@ the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from opentelemetry import trace
 from opentelemetry.context.context import Context
 
 from tailscope import _guard
 from tailscope._current import LEFT_ELSEWHERE, SPAN_KEY, attach, get_current, leave, reset, with_span
-from tailscope._decorate import wrap
+from tailscope._decorate import is_function, label_of, wrap
 from tailscope._local import new_bits, now
-from tailscope._span import CLIENT, INTERNAL, NOT_RECORDING, NOT_STARTED, RECORDING, Scope, Span
-from tailscope._values import fields_of
+from tailscope._span import CLIENT, INTERNAL, NOT_RECORDING, NOT_STARTED, RECORDING, Scope, Span, unix_ns
+from tailscope._values import fields_of, snapshot
 from tailscope.conventions import INFERENCE_SUBSTAGES, STAGES
 
 if TYPE_CHECKING:
@@ -104,13 +104,15 @@ class Stage(Span):
         if type(token) is Aside:
             self._exit_aside(token, exc)
             return
-        try:
-            reset(token)
-        except LEFT_ELSEWHERE:
-            leave(token)
-        self._token = None
-        if exc is not None:
+        if exc is None:
+            try:
+                reset(token)
+            except LEFT_ELSEWHERE:
+                leave(token, self)
+        else:
+            leave(token, self, exc)
             self._fail(exc)
+        self._token = None
         if not self._end_ns:
             self._end_ns = now()
             scope = self._scope
@@ -164,6 +166,16 @@ class Stage(Span):
             return trace.set_span_in_context(span.span, context)
         return None
 
+    def _stands_for(self) -> trace.Span | None:
+        return self._other
+
+    def _discard(self) -> None:
+        """Leave as if never entered: what was called has not begun its work yet."""
+        self._foreign = None
+        if not self._end_ns:
+            self._end_ns = NOT_RECORDING
+        self.__exit__(None, None, None)
+
     def _finish(self, error: BaseException | None) -> None:
         """End a stage that `_start` started."""
         if self._foreign is not None:
@@ -179,7 +191,7 @@ class Stage(Span):
         if aside.foreign is None:
             self._token = aside.outer
             return
-        leave(aside.outer)
+        leave(aside.outer, self._other, error)
         self._token = None
         self._finish(error)
 
@@ -188,7 +200,7 @@ class Stage(Span):
         if not self._end_ns:
             super().set_attribute(key, value)
         elif self._other is not None:
-            self._other.set_attribute(key, value)
+            self._other.set_attribute(str(key), snapshot(value))
         elif self._end_ns == NOT_STARTED:
             self._attributes = {**(self._attributes or {}), key: value}
 
@@ -199,7 +211,7 @@ class Stage(Span):
         if self._other is None:
             super().add_event(name, attributes, timestamp)
         else:
-            self._other.add_event(name, attributes, timestamp)
+            self._other.add_event(str(name), fields_of(attributes), unix_ns(timestamp))
 
     def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
         """Link to another span."""
@@ -260,8 +272,18 @@ def remember_stage(name: str) -> str | None:
     return found
 
 
-def stage(name: str, *, gpu: bool = False, attributes: Mapping[str, Any] | None = None) -> Stage:  # noqa: ARG001
+@overload
+def stage(name: Function, /) -> Function: ...
+
+
+@overload
+def stage(name: str, *, gpu: bool = False, attributes: Mapping[str, Any] | None = None) -> Stage: ...
+
+
+def stage(name: Any, *, gpu: bool = False, attributes: Mapping[str, Any] | None = None) -> Any:  # noqa: ARG001
     """Open a stage of the current request: a context manager, or a decorator.
+
+    A function decorated without a name gives its own.
 
     Args:
         name: what the request does, as the ledger will show it: one of the known stages, something dotted
@@ -276,10 +298,12 @@ def stage(name: str, *, gpu: bool = False, attributes: Mapping[str, Any] | None 
     try:
         opened._stage = STAGE_NAMES[name]
     except (KeyError, TypeError):
+        if is_function(name):
+            return stage(label_of(name), attributes=attributes)(name)
         opened._stage = remember_stage(name)
     try:
         opened._attributes = None if attributes is None else {**attributes}
-    except TypeError:
+    except Exception:  # noqa: BLE001 - the host's mapping may raise whatever it likes
         opened._attributes = fields_of(attributes)
     opened._end_ns = NOT_STARTED
     return opened
@@ -297,9 +321,17 @@ class Dependency(Stage):
         return dependency(self._name, attributes=attributes)
 
 
+@overload
+def dependency(name: Function, /) -> Function: ...
+
+
+@overload
 def dependency(
     name: str, *, peer: str | None = None, attributes: Mapping[str, Any] | None = None
-) -> Dependency:
+) -> Dependency: ...
+
+
+def dependency(name: Any, *, peer: str | None = None, attributes: Mapping[str, Any] | None = None) -> Any:
     """Open a call to something else: a context manager, or a decorator.
 
     Args:
@@ -308,6 +340,8 @@ def dependency(
         attributes: set when the call starts.
 
     """
+    if not isinstance(name, str) and is_function(name):
+        return dependency(label_of(name), peer=peer, attributes=attributes)(name)
     opened = Dependency()
     opened._name = name
     opened._stage = None

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
 from tailscope._current import SPAN_KEY, attach, get_current, leave, with_span
-from tailscope._span import INTERNAL, NUMBER_OF_KIND, Span, describe
+from tailscope._span import INTERNAL, NUMBER_OF_KIND, Span, describe, unix_ns
 from tailscope._values import fields_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from opentelemetry.context.context import Context
+
+
+MAX_TRACERS: Final = 2048
+"""Tracers kept to be given again; beyond it each caller gets one of its own."""
 
 
 class Recording(Protocol):
@@ -64,13 +68,20 @@ class TracerProvider(trace.TracerProvider):
         key = repr((names, sorted(attributes.items()) if attributes else ()))
         tracer = self._tracers.get(key)
         if tracer is None:
-            tracer = self._tracers[key] = Tracer(self._recorder, names, attributes)
+            tracer = Tracer(self._recorder, names, attributes)
+            if len(self._tracers) < MAX_TRACERS:
+                self._tracers[key] = tracer
         return tracer
 
     def after_fork(self) -> None:
         """Point the tracers to the scopes of this process."""
-        for tracer in self._tracers.values():
-            tracer.renew()
+        self.record_with(self._recorder)
+
+    def record_with(self, recorder: Recording) -> None:
+        """Point the tracers to the scopes of a recorder."""
+        self._recorder = recorder
+        for tracer in list(self._tracers.values()):
+            tracer.renew(recorder)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Send what has ended, as the SDK's provider does."""
@@ -87,14 +98,14 @@ class Tracer(trace.Tracer):
     def __init__(
         self, recorder: Recording, names: tuple[str, str, str], attributes: Mapping[str, Any] | None
     ) -> None:
-        self._recorder, self._names, self._attributes = recorder, names, attributes
-        self.renew()
+        self._names, self._attributes = names, attributes
+        self.renew(recorder)
         # As an attribute it saves one Python frame a span.
         self.start_as_current_span = functools.partial(CurrentSpan, self)  # type: ignore[method-assign]
 
-    def renew(self) -> None:
-        """Take the scope anew from the recorder."""
-        self._scope = self._recorder.scope(*self._names, self._attributes)
+    def renew(self, recorder: Recording) -> None:
+        """Take the scope anew from a recorder."""
+        self._scope = recorder.scope(*self._names, self._attributes)
 
     def start_span(
         self,
@@ -136,8 +147,9 @@ def begin_span(
         return trace.NonRecordingSpan(parent.get_span_context())
     for link in links or ():
         span.add_link(link.context, link.attributes)
-    if start_time is not None:
-        span._start_ns = int(start_time) - span._local.anchor_ns
+    start_ns = unix_ns(start_time)
+    if start_ns is not None:
+        span._start_ns = start_ns - span._local.anchor_ns
     return span
 
 
@@ -173,8 +185,8 @@ class CurrentSpan:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        leave(self._token)
         span = self._span
+        leave(self._token, span, exc)
         # As in the SDK: control flow (GeneratorExit, CancelledError) is BaseException and not an error here.
         if isinstance(exc, Exception) and isinstance(span, Span) and span.is_recording():
             span._passes(exc)

@@ -11,6 +11,7 @@ import http.client
 import ssl
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
@@ -40,6 +41,14 @@ RETRYABLE_CODES: Final = frozenset(
 TOO_LARGE: Final = "larger than max"
 """How gRPC words RESOURCE_EXHAUSTED for a message above the receiver's limit."""
 
+EXHAUSTED: Final = "RESOURCE_EXHAUSTED"
+STATUS_DETAILS: Final = "grpc-status-details-bin"
+
+MAX_ANSWER_BYTES: Final = 1 << 16
+"""More than any OTLP answer; what the endpoint sends beyond it is not read."""
+
+NOT_OTLP: Final = "The endpoint takes requests but may be no collector, the spans count as sent"
+
 HTTP_SERVER: Final = "Expected SETTINGS frame"
 HTTP_HINT: Final = ". The endpoint speaks HTTP: set protocol='http/protobuf', or the port for gRPC"
 
@@ -57,6 +66,10 @@ class Outcome:
     retry_after_s: float = 0.0
     rejected: int = 0
     """Spans the collector took the request without."""
+    answered: bool = False
+    """The collector itself answered: it is there, and busy."""
+    doubtful: bool = False
+    """It may never take this request; gRPC has one code for "later" and for "never"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,6 @@ class GrpcTransport:
         )
         self._channel = self._connect(target)
         self._export = self._channel.unary_unary(EXPORT_METHOD, None, None)
-        self._call: Any = None
 
     def _connect(self, target: Target) -> Any:
         url = urlsplit(target.endpoint)
@@ -116,20 +128,34 @@ class GrpcTransport:
 
     def send(self, body: bytes, timeout_s: float) -> Outcome:
         """Send one request and wait for its answer, without holding the GIL."""
-        call = self._call = self._export.future(
-            body, timeout=timeout_s, metadata=self._metadata, compression=self._compression
-        )
+        # A future would need a thread for each call, which a process that is ending cannot start.
         try:
-            return accepted(call.result())
-        except self._grpc.FutureCancelledError:
-            return Outcome("retry", "CANCELLED")
+            answer = self._export(
+                body, timeout=timeout_s, metadata=self._metadata, compression=self._compression
+            )
         except self._grpc.RpcError as error:
-            code, detail = error.code().name, error.details() or ""
-            if HTTP_SERVER in detail:
-                detail += HTTP_HINT
-            # A collector that takes only smaller messages says the same next time.
-            again = code in RETRYABLE_CODES and TOO_LARGE not in detail
-            return Outcome("retry" if again else "refused", code, detail)
+            return self._failed(error)
+        return accepted(answer)
+
+    def _failed(self, error: Any) -> Outcome:
+        code, detail = error.code().name, error.details() or ""
+        if HTTP_SERVER in detail:
+            detail += HTTP_HINT
+        # A collector that takes only smaller messages says the same next time.
+        if code not in RETRYABLE_CODES or TOO_LARGE in detail:
+            return Outcome("refused", code, detail)
+        asked_s = None
+        for key, value in error.trailing_metadata() or ():
+            if key == STATUS_DETAILS:
+                asked_s = retry_delay_of(value)
+        return Outcome(
+            "retry",
+            code,
+            detail,
+            retry_after_s=asked_s or 0.0,
+            answered=code == EXHAUSTED or asked_s is not None,
+            doubtful=code == EXHAUSTED and asked_s is None,
+        )
 
     def close(self) -> None:
         """Close the channel; a call under way ends as cancelled."""
@@ -175,16 +201,17 @@ class HttpTransport:
             connection.sock.settimeout(timeout_s)
         connection.request("POST", self._path, body, self._headers)
         response = connection.getresponse()
-        answer = response.read()
-        if response.will_close:
+        answer = response.read(MAX_ANSWER_BYTES)
+        if response.will_close or not response.isclosed():
             self.close()
         if response.status < 300:
-            return accepted(answer)
+            return accepted(answer, response.getheader("Content-Type", ""))
         cause = f"HTTP {response.status}"
         detail = answer[:200].decode("utf-8", "replace")
         if response.status not in RETRYABLE_STATUSES:
             return Outcome("refused", cause, detail)
-        return Outcome("retry", cause, detail, retry_after_s=seconds_of(response.getheader("Retry-After")))
+        asked_s = seconds_of(response.getheader("Retry-After"))
+        return Outcome("retry", cause, detail, retry_after_s=asked_s, answered=True)
 
     def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._context is None:
@@ -208,18 +235,40 @@ def failed(error: Exception) -> Outcome:
     return Outcome("retry", type(error).__name__, str(error))
 
 
-def accepted(answer: bytes) -> Outcome:
+def accepted(answer: bytes, content_type: str = "") -> Outcome:
     """Return the outcome of an accepted request: an empty answer, or how many spans were left out and why."""
-    if not answer:
+    if not answer or "json" in content_type:
         return Outcome("sent")
+    if content_type.startswith("text/"):
+        return unlikely(answer)
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
     try:
         partial = ExportTraceServiceResponse.FromString(answer).partial_success
     except DecodeError:
-        return Outcome("sent", detail="the answer is not an ExportTraceServiceResponse")
+        return unlikely(answer)
     return Outcome("sent", detail=partial.error_message, rejected=partial.rejected_spans)
+
+
+def unlikely(answer: bytes) -> Outcome:
+    """Return the outcome of a request that something took which does not talk like a collector."""
+    return Outcome("sent", "answer", f"{NOT_OTLP}: it answered {answer[:80]!r}")
+
+
+def retry_delay_of(details: bytes) -> float | None:
+    """Return the seconds of a google.rpc.RetryInfo in the details of a status; None where there is none."""
+    from google.protobuf.message import DecodeError
+
+    rpc: Any = import_module("google.rpc.status_pb2")  # neither has types
+    info: Any = import_module("google.rpc.error_details_pb2").RetryInfo()
+    try:
+        for detail in rpc.Status.FromString(details).details:
+            if detail.Unpack(info):
+                return max(0.0, float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9))
+    except (DecodeError, TypeError):
+        pass
+    return None
 
 
 def seconds_of(header: str | None) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -12,10 +14,12 @@ import pytest
 
 import tailscope
 from tailscope import _runtime
+from tailscope._sender import DOUBTFUL_ATTEMPTS
+from tailscope._transport import retry_delay_of
 from tests.instrumentation.receiver import Receiver, grpc_receiver, http_receiver, partial_success
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.instrumentation.conftest import Run
 
@@ -327,3 +331,92 @@ def test_failures_are_logged_once_on_our_logger(caplog: pytest.LogCaptureFixture
     assert len(records) == 1
     assert records[0].message.startswith("Spans wait for the collector: UNAVAILABLE")
     assert tailscope.stats().errors["export:UNAVAILABLE"] >= 2
+
+
+def retry_info(seconds: float) -> bytes:
+    """Return the details of a status that asks to try again."""
+    status: Any = import_module("google.rpc.status_pb2").Status(code=8)
+    info: Any = import_module("google.rpc.error_details_pb2").RetryInfo()
+    info.retry_delay.FromNanoseconds(int(seconds * 1e9))
+    status.details.add().Pack(info)
+    return bytes(status.SerializeToString())
+
+
+def test_the_delay_that_a_busy_collector_asks_for_is_read() -> None:
+    assert retry_delay_of(retry_info(1.5)) == 1.5
+    assert retry_delay_of(b"") is None
+    assert retry_delay_of(b"\xff no status") is None
+
+
+def test_a_request_that_may_never_be_taken_holds_up_nothing_for_long(receiver: Receiver) -> None:
+    receiver.answers[:] = [grpc.StatusCode.RESOURCE_EXHAUSTED] * DOUBTFUL_ATTEMPTS
+    tailscope.init(endpoint=receiver.endpoint)
+    record(3, "doubtful")
+    assert tailscope.flush(timeout_s=10)
+    record(2, "next")
+    assert tailscope.flush(timeout_s=10)
+
+    assert [span.name for span in receiver.spans()] == ["next 0", "next 1"]
+    assert tailscope.stats().dropped == {"refused:RESOURCE_EXHAUSTED": 3}
+
+
+def test_a_busy_collector_has_until_the_deadline_of_a_shutdown() -> None:
+    with http_receiver() as receiver:
+        receiver.answers[:] = [503, 429, 503]
+        tailscope.init(endpoint=receiver.endpoint, protocol="http/protobuf", flush_interval_s=60)
+        record(3)
+        tailscope.shutdown(timeout_s=10)
+
+        assert len(receiver.spans()) == 3
+        assert tailscope.stats().sent == 3
+
+
+def test_what_is_lost_at_the_end_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    tailscope.init(endpoint=f"http://127.0.0.1:{closed_port()}", flush_interval_s=60)
+    record(3)
+    tailscope.shutdown()
+
+    assert "Spans are lost" in caplog.text
+    assert tailscope.stats().dropped == {"shutdown": 3}
+
+
+@pytest.mark.parametrize(("size", "kind"), [(100, "text/html"), (1 << 28, "text/html"), (50, "image/png")])
+def test_an_endpoint_that_is_no_collector_is_named(
+    caplog: pytest.LogCaptureFixture, size: int, kind: str
+) -> None:
+    with raw_server(size, kind) as (endpoint, written):
+        tailscope.init(endpoint=endpoint, protocol="http/protobuf")
+        record(2)
+        assert tailscope.flush(timeout_s=10)
+
+        assert "may be no collector" in caplog.text
+        assert tailscope.stats().sent == 2
+        wait_until(lambda: bool(written), "end of the answer")
+    assert written[0] <= min(size, 32 << 20)  # what the sockets buffer, and no more
+
+
+@contextmanager
+def raw_server(size: int, kind: str) -> Iterator[tuple[str, list[int]]]:
+    """Answer one POST with so many bytes of something else; keep how many were taken."""
+    written: list[int] = []
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(10)
+                connection.recv(1 << 16)
+                head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {size}\r\n\r\n"
+                connection.sendall(head.encode())
+                sent = 0
+                with suppress(OSError):
+                    while sent < size:
+                        sent += connection.send(b"\xff" * min(1 << 16, size - sent))
+                written.append(sent)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", written
+        thread.join(20)

@@ -182,3 +182,32 @@ def test_a_given_instance_id_stays_and_differs_in_children(receiver: Receiver, r
         f"pod-7-{child['process.pid']}",
         "1.2",
     )
+
+
+def test_a_child_forked_in_the_middle_of_a_call_can_send(receiver: Receiver, run_python: Run) -> None:
+    receiver.delay_s = 0.02
+    done = run_python(
+        "import os, sys, threading, time, tailscope\n"
+        "tailscope.init(endpoint=sys.argv[1], flush_interval_s=0.005)\n"
+        "stop = threading.Event()\n"
+        "def load():\n"
+        "    while not stop.wait(0.001):\n"
+        "        with tailscope.request('load'): pass\n"
+        "thread = threading.Thread(target=load); thread.start()\n"
+        "stop.wait(0.2)\n"
+        "codes, slowest = [], 0.0\n"
+        "for _ in range(15):\n"
+        "    start = time.monotonic()\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        with tailscope.request('child'): pass\n"
+        "        os._exit(not tailscope.flush(timeout_s=10))\n"
+        "    slowest = max(slowest, time.monotonic() - start)\n"
+        "    codes.append(os.waitpid(pid, 0)[1])\n"
+        "stop.set(); thread.join()\n"
+        "print(set(codes), slowest < 0.5)",
+        receiver.endpoint,
+    )
+
+    assert (done.stdout, done.stderr) == ("{0} True\n", "")
+    assert sum(span.name == "child" for span in receiver.spans()) == 15

@@ -210,3 +210,14 @@ def test_resource_says_what_the_process_is(receiver: Receiver) -> None:
         "process.runtime.name": "cpython",
         "process.runtime.version": platform.python_version(),
     }
+
+
+def test_one_broken_pair_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    settings = resolve({}, {"OTEL_RESOURCE_ATTRIBUTES": "service.name=ranker,broken,team=ml,=x"})
+
+    assert (settings.service, settings.resource_attributes["team"]) == ("ranker", "ml")
+    assert "'broken' is not key=value" in caplog.text
+
+
+def test_headers_are_texts_whatever_was_given() -> None:
+    assert resolve({"headers": {"X-Version": 3}}, {}).target.headers == {"X-Version": "3"}
