@@ -41,6 +41,40 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
     return cast("pl.DataFrame", _pl.from_arrow(table))  # a table, unlike an array, becomes a frame
 
 
+def plain_table(table: pa.Table) -> pa.Table:
+    """Return a table that Polars and Parquet can hold: names once each, intervals and unions as text."""
+    columns: list[Column] = []
+    for column in table.columns:
+        unheld = pa.types.is_interval(column.type) or pa.types.is_union(column.type)
+        columns.append(_as_text(column) if unheld else column)
+    return pa.table(columns, names=unique_names(table.column_names))
+
+
+def unique_names(names: list[str]) -> list[str]:
+    """Give the second and later columns of one name a number: `a`, `a_1`."""
+    found: list[str] = []
+    for name in names:
+        number, unique = 0, name
+        while unique in found or (number and unique in names):
+            number += 1
+            unique = f"{name}_{number}"
+        found.append(unique)
+    return found
+
+
+def values_of(column: Column) -> list[Any]:
+    """Return a column as Python values; times that Python has no value for, such as `infinity`, as text."""
+    try:
+        return cast("list[Any]", column.to_pylist())
+    except OverflowError:
+        return cast("list[Any]", column.cast(pa.string()).to_pylist())
+
+
+def _as_text(column: Column) -> Column:
+    texts = [None if value is None else str(value) for value in values_of(column)]
+    return pa.chunked_array([pa.array(texts, pa.string())])
+
+
 def series_of(array: Chunk) -> pl.Series:
     """Return an array as a Polars series."""
     return cast("pl.Series", _pl.from_arrow(array))  # an array, unlike a table, becomes a series

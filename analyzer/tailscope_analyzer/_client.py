@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    import polars as pl
+    import pyarrow as pa
+
 ENV_TOKEN: Final = "TAILSCOPE_TOKEN"  # noqa: S105  the name of the variable, not a token
 TRUNCATED_HEADER: Final = "X-Tailscope-Truncated"
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -48,6 +51,19 @@ def connect(url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise InputError(f"Not a collector's URL: {url!r}. It looks like http://127.0.0.1:4318.")
     return Client(url.rstrip("/"), token=token or os.environ.get(ENV_TOKEN) or None, timeout_s=timeout_s)
+
+
+TRACES = """\
+with chosen as materialized (select * from requests where {condition})
+select chosen.*, parts.ledger
+from chosen left join (
+    select trace_id, list({{
+        service: service, stage: stage, category: category, operation: operation, self_ms: self_ms
+    }}) as ledger
+    from stages where trace_id in (select trace_id from chosen) group by trace_id
+) as parts using (trace_id)
+order by start_time, trace_id"""
+"""One question, not two: between two, spans may arrive, and then ledgers would not fit their requests."""
 
 
 class Client:
@@ -99,12 +115,9 @@ class Client:
         Raises QueryError when there are more than the collector gives away at once.
         """
         chosen = selection or Selection(service, operation, where, since, until)
-        condition = chosen.condition()
         # Names and times in the condition are quoted; the rest is the caller's own SQL.
-        chosen_ids = f"select trace_id from requests where {condition}"  # noqa: S608
-        requests = self._all(f"select * from requests where {condition}")  # noqa: S608
-        ledger = self._all(f"select * from stages where trace_id in ({chosen_ids})")  # noqa: S608
-        return Traces.from_parts(requests.table, ledger.table)
+        answer = self._all(TRACES.format(condition=chosen.condition()))
+        return Traces.from_parts(*_parted(answer.table))
 
     def report(self, selection: Selection | None = None, *, percentile: float = 0.99) -> Report:
         """Let the collector explain the tail of the selected requests."""
@@ -197,3 +210,12 @@ def _iso(when: datetime | None) -> str | None:
         return None
     utc = when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
     return utc.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _parted(table: pa.Table) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the requests, and the ledger rows that they carry."""
+    from tailscope_analyzer._arrow import frame_of
+
+    frame = frame_of(table)
+    ledger = frame.select("trace_id", "ledger").explode("ledger").drop_nulls("ledger").unnest("ledger")
+    return frame.drop("ledger"), ledger

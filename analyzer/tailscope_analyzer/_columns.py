@@ -103,7 +103,7 @@ def _nulls(length: int, name: str) -> Column:
 
 
 def _without_copies(table: pa.Table) -> tuple[pa.Table, Ids]:
-    """Keep one of the spans with the same trace, id and kind: an export that was retried, or an id used twice.
+    """Keep one of the spans with the same trace, id and kind: an export was retried, or an id used twice.
 
     The earliest stays, then the longest: which of them came first must not matter.
     """
@@ -116,7 +116,8 @@ def _without_copies(table: pa.Table) -> tuple[pa.Table, Ids]:
         return table, ids
     best = frame.sort([*same, *tie], descending=[name == "duration_ns" for name in (*same, *tie)])
     kept = best.unique(same, keep="first", maintain_order=True)["row"].sort()
-    table = table.take(pa.array(kept.to_numpy()))
+    chosen: Any = pa.array(kept.to_numpy())
+    table = table.take(chosen)
     return table, read_ids(table["span_id"], table["parent_span_id"])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 WAITS = frozenset({"queue", "gap", "dependency", "gc", "untraced", "host_wait"})
 LEAST_SHARE = 0.2
 LEAST_OF_TAIL = 0.05
+LEAST_EXCESS = 0.01
+"""A tail that is less than this above a typical request is none."""
 LEAST_GROWTH = 2.0
 """Work below twice its typical time in the tail is ordinary spread. Waits need no such growth."""
 
@@ -29,6 +32,15 @@ WORDS = {
     "gpu": "GPU work in {service} {stage}",
     "self": "{service} {stage}",
 }
+
+OUTSIDE_STAGES = {
+    "dependency": "calls that {service} makes outside any stage",
+    "gc": "garbage collection in {service} outside any stage",
+    "gpu": "GPU work in {service} outside any stage",
+    "host_wait": "the host side of GPU work in {service} outside any stage",
+    "self": "work of {service} outside any stage",
+}
+"""The same of the stage `other`, which is none."""
 
 
 def standing_out(report: Report) -> tuple[StageRow, ...]:
@@ -54,12 +66,14 @@ def headline(report: Report) -> str:
     typical, tail = report.baseline.ms, report.baseline.ms + report.excess_ms
     found = standing_out(report)
     compared = f"{name} is {milliseconds(tail)}, {milliseconds(report.excess_ms)} above a typical request"
+    if report.excess_ms <= LEAST_EXCESS * tail:
+        return f"Nothing stands out: {name} is {milliseconds(tail)}, no more than a typical request."
     if not found:
         top = report.stages[0]
         growth = f", {top.tail_ms / top.typical_ms:.1f} times its typical time" if top.typical_ms > 0 else ""
         return (
-            f"Nothing stands out: {compared} ({milliseconds(typical)}), and the most of it is ordinary "
-            f"spread of {explain(top, report)} (+{milliseconds(top.excess_ms)}{growth})."
+            f"Nothing stands out: {compared} ({milliseconds(typical)}), and the largest part of that is "
+            f"ordinary spread of {explain(top, report)} (+{milliseconds(top.excess_ms)}{growth})."
         )
     first = found[0]
     low, high = first.ci95_ms
@@ -75,7 +89,10 @@ def explain(row: StageRow, report: Report) -> str:
     """Say in words what a row's time is."""
     edge = next((edge for edge in report.edges if edge.caller == row.service), None)
     caller, callee = (edge.caller, edge.callee) if edge else (row.service, "the service it calls")
-    return WORDS[row.category].format(service=row.service, stage=row.stage, caller=caller, callee=callee)
+    names = {"service": row.service, "stage": row.stage, "caller": caller, "callee": callee}
+    known = WORDS | OUTSIDE_STAGES if row.stage == "other" else WORDS
+    words = known.get(row.category, known["self"])
+    return words.format(**{key: readable(name) for key, name in names.items()})
 
 
 def milliseconds(value: float) -> str:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from tailscope_analyzer._arrow import coded, distinct, pc
+from tailscope_analyzer._errors import InputError
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Floats, Ints
@@ -51,6 +52,13 @@ def split_requests(traces: Traces) -> Parts:
         .select("trace_id", "service", "duration_ns", "duration_ms", pl.col("sample_weight").fill_null(1.0))
         .sort("duration_ns", "trace_id")
     )
+    weight = requests["sample_weight"].to_numpy()
+    wrong = int((~(np.isfinite(weight) & (weight > 0))).sum())
+    if wrong:
+        raise InputError(
+            f"{wrong} of {len(requests)} requests have a sample_weight that is no positive number. "
+            "Leave them out, or let the weight be null: that counts as 1."
+        )
     cells, parts = _cells(requests, traces.ledger)
     row, part, self_ns = _with_the_rest(requests, cells, parts)
     by_name = sorted(range(len(parts)), key=lambda number: parts[number])
@@ -62,7 +70,7 @@ def split_requests(traces: Traces) -> Parts:
     return Parts(
         trace_ids=requests["trace_id"],
         duration_ms=requests["duration_ms"].to_numpy(),
-        weight=requests["sample_weight"].to_numpy(),
+        weight=weight,
         matrix=matrix,
         parts=parts,
     )

@@ -50,7 +50,9 @@ class Smoother:
         self.q = q
         reach = 12 * self.spread
         self._grid = np.linspace(max(q - reach, 0.0), min(q + reach, 1.0), GRID_POINTS)
-        self._table = betainc(self.alpha, self.beta, self._grid)
+        table = betainc(self.alpha, self.beta, self._grid)
+        # From exactly 0 to exactly 1, or the weights of two quantiles would sum to different totals.
+        self._table: Floats = (table - table[0]) / (table[-1] - table[0])
 
     def exact(self, edges: Floats) -> Floats:
         """Return the weight between consecutive edges, given as cumulated shares of the sample."""

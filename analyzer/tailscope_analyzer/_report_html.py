@@ -10,12 +10,15 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from tailscope_analyzer._headline import headline, milliseconds
+from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
 from tailscope_analyzer._report_rows import (
     baseline_line,
     interval,
     is_marked,
     latencies,
+    more_rows,
+    percent,
     quality_line,
     shown_rows,
     signed,
@@ -27,13 +30,14 @@ if TYPE_CHECKING:
 
     from tailscope_analyzer._report import Report
 
+MOST_IN_A_CELL = 200
 STYLE = """
 :root{color-scheme:light dark;--line:#8884;--bar:#2b7bba}
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.25rem;line-height:1.4}h2{font-size:1rem;margin-top:2rem}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line)}
-th.n,td.n{text-align:right;white-space:nowrap}
+td{overflow-wrap:anywhere}th.n,td.n{overflow-wrap:normal;text-align:right;white-space:nowrap}
 .bar{background:var(--bar);height:.7rem;min-width:1px;border-radius:2px}
 .wide{overflow-x:auto}.quiet{opacity:.75}
 """
@@ -54,11 +58,11 @@ def report_html(report: Report) -> str:
         *_stages(report),
     ]
     if len(report.services) > 1:
-        services = [[row.service, signed(row.excess_ms), f"{row.share:.0%}"] for row in report.services]
+        services = [[row.service, signed(row.excess_ms), percent(row.share)] for row in report.services]
         body += ["<h2>Services</h2>", _table(["service", "excess", "share"], services, numbers=(1, 2))]
     if report.edges:
         edges = [
-            [f"{row.caller} → {row.callee}", signed(row.excess_ms), f"{row.share:.0%}"]
+            [f"{row.caller} → {row.callee}", signed(row.excess_ms), percent(row.share)]
             for row in report.edges
         ]
         body += ["<h2>Between services</h2>", _table(["edge", "excess", "share"], edges, numbers=(1, 2))]
@@ -82,7 +86,7 @@ def _stages(report: Report) -> list[str]:
     head = ("", "stage", "category", "typical", "tail", "excess", "95 % interval", "share", "")
     cells: list[str] = []
     for row in shown.rows:
-        percent = min(max(row.share, 0.0), 1.0) * 100
+        filled = min(max(row.share, 0.0), 1.0) * 100
         texts = (
             "●" if is_marked(row, report) else "",
             f"{row.service} {row.stage}",
@@ -91,16 +95,16 @@ def _stages(report: Report) -> list[str]:
             milliseconds(row.tail_ms),
             signed(row.excess_ms),
             interval(row),
-            f"{row.share:.0%}",
+            percent(row.share),
         )
         line = "".join(_cell("td", text, number=at >= 3) for at, text in enumerate(texts))
         cells.append(
-            f'<tr>{line}<td style="width:20%"><div class="bar" style="width:{percent:.1f}%"></div></td></tr>'
+            f'<tr>{line}<td style="width:20%"><div class="bar" style="width:{filled:.1f}%"></div></td></tr>'
         )
     titles = "".join(_cell("th", text, number=3 <= at < 8) for at, text in enumerate(head))
     table = f'<div class="wide"><table><tr>{titles}</tr>{"".join(cells)}</table></div>'
-    more = f"{shown.others} smaller rows together {signed(shown.others_ms)}."
-    return ["<h2>Stages</h2>", table, *([f'<p class="quiet">{escape(more)}</p>'] if shown.others else [])]
+    more = more_rows(shown)
+    return ["<h2>Stages</h2>", table, *([f'<p class="quiet">{escape(more)}.</p>'] if more else [])]
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int]) -> str:
@@ -112,4 +116,4 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iter
 
 def _cell(tag: str, text: str, *, number: bool) -> str:
     kind = ' class="n"' if number else ""
-    return f"<{tag}{kind}>{escape(text)}</{tag}>"
+    return f"<{tag}{kind}>{escape(readable(text, MOST_IN_A_CELL))}</{tag}>"

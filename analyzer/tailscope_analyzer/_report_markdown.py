@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailscope_analyzer._headline import headline, milliseconds
+from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
 from tailscope_analyzer._report_rows import (
     baseline_line,
     interval,
     is_marked,
     latencies,
+    more_rows,
+    percent,
     quality_line,
     shown_rows,
     signed,
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from tailscope_analyzer._report import Report
 
-SPECIAL = "\\`*_{}[]<>|#~"
+SPECIAL = "\\`*_{}[]<>|#~&$"
 
 
 def report_markdown(report: Report) -> str:
@@ -39,11 +42,11 @@ def report_markdown(report: Report) -> str:
         *_stages(report),
     ]
     if len(report.services) > 1:
-        rows = [[row.service, signed(row.excess_ms), f"{row.share:.0%}"] for row in report.services]
+        rows = [[row.service, signed(row.excess_ms), percent(row.share)] for row in report.services]
         blocks.append(_table(["service", "excess", "share"], rows))
     if report.edges:
         edges = [
-            [f"{row.caller} -> {row.callee}", signed(row.excess_ms), f"{row.share:.0%}"]
+            [f"{row.caller} -> {row.callee}", signed(row.excess_ms), percent(row.share)]
             for row in report.edges
         ]
         blocks.append(_table(["between", "excess", "share"], edges))
@@ -55,7 +58,7 @@ def report_markdown(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Return text that Markdown shows as it is, on one line."""
-    plain = " ".join(text.split())
+    plain = readable(text, most=len(text))
     return "".join(f"\\{letter}" if letter in SPECIAL else letter for letter in plain)
 
 
@@ -73,12 +76,12 @@ def _stages(report: Report) -> list[str]:
             milliseconds(row.tail_ms),
             signed(row.excess_ms),
             interval(row),
-            f"{row.share:.0%}",
+            percent(row.share),
         ]
         for row in shown.rows
     ]
-    more = [f"{shown.others} smaller rows together {signed(shown.others_ms)}."] if shown.others else []
-    return [_table(names, rows), *more]
+    more = more_rows(shown)
+    return [_table(names, rows), *([f"{more}."] if more else [])]
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

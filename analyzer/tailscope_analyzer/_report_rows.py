@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tailscope_analyzer._headline import milliseconds, standing_out
+from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
 
 if TYPE_CHECKING:
     from tailscope_analyzer._report import Report, StageRow
 
+NOTHING: Final = milliseconds(0.0)
+MOST_OF_A_CONDITION: Final = 200
 MOST_ROWS: Final = 12
 LEAST_SHARE: Final = 0.005
 """Rows of a smaller share of the excess are summed up in one line."""
@@ -55,12 +58,13 @@ def window_line(report: Report) -> str:
     """Say which requests the report is about."""
     window = report.window
     chosen = [
-        f"service {window.service}" if window.service else "",
-        f"operation {window.operation}" if window.operation else "",
-        f"where {window.where}" if window.where else "",
-        f"from {_minute(window.start)} to {_minute(window.end)} UTC" if window.start and window.end else "",
+        f"service {readable(window.service)}" if window.service else "",
+        f"operation {readable(window.operation)}" if window.operation else "",
+        f"where {readable(window.where, MOST_OF_A_CONDITION)}" if window.where else "",
+        f"from {_between(window.start, window.end)} UTC" if window.start and window.end else "",
     ]
-    return ", ".join([f"{report.requests:,} requests", *(part for part in chosen if part)])
+    requests = "1 request" if report.requests == 1 else f"{report.requests:,} requests"
+    return ", ".join([requests, *(part for part in chosen if part)])
 
 
 def baseline_line(report: Report) -> str:
@@ -91,8 +95,22 @@ def is_marked(row: StageRow, report: Report) -> bool:
 
 
 def signed(value: float) -> str:
-    """Write a difference with its sign."""
-    return ("+" if value >= 0 else "-") + milliseconds(abs(value))
+    """Write a difference with its sign; one that rounds to nothing is `+0.00 ms`."""
+    size = milliseconds(abs(value))
+    return ("-" if value < 0 and size != NOTHING else "+") + size
+
+
+def percent(share: float) -> str:
+    """Write a share; one that rounds to nothing has no sign."""
+    return f"{round(share * 100) + 0:d}%"
+
+
+def more_rows(shown: Shown) -> str:
+    """Say what the rows that are not shown add up to; empty when all are shown."""
+    if not shown.others:
+        return ""
+    rows = "1 smaller row adds" if shown.others == 1 else f"{shown.others} smaller rows together"
+    return f"{rows} {signed(shown.others_ms)}"
 
 
 def interval(row: StageRow) -> str:
@@ -100,5 +118,7 @@ def interval(row: StageRow) -> str:
     return f"{signed(row.ci95_ms[0])} … {signed(row.ci95_ms[1])}"
 
 
-def _minute(time: str) -> str:
-    return time[:19].replace("T", " ")
+def _between(start: str, end: str) -> str:
+    """Write two times, in parts of a second where whole ones would make them look the same."""
+    same = next((cut for cut in (19, 23) if start[:cut] != end[:cut]), 26)
+    return " to ".join(time[:same].replace("T", " ") for time in (start.rstrip("Z"), end.rstrip("Z")))

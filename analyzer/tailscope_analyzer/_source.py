@@ -74,7 +74,9 @@ class SqlResult:
     @property
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values."""
-        columns: list[list[Any]] = [column.to_pylist() for column in self.table.columns]
+        from tailscope_analyzer._arrow import values_of
+
+        columns = [values_of(column) for column in self.table.columns]
         return list(zip(*columns, strict=True))
 
     def arrow(self) -> pa.Table:
@@ -82,10 +84,10 @@ class SqlResult:
         return self.table
 
     def pl(self) -> pl.DataFrame:
-        """Return the rows as a Polars frame."""
-        from tailscope_analyzer._arrow import frame_of
+        """Return the rows as a Polars frame; of two columns of one name the second becomes `name_1`."""
+        from tailscope_analyzer._arrow import frame_of, plain_table
 
-        return frame_of(self.table)
+        return frame_of(plain_table(self.table))
 
 
 class Source(Protocol):

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from tailscope_analyzer._traces import Traces
 
 SLOWEST: Final = 10
+ROUNDING: Final = 1e-13
+"""Relative; a sum of some thousand products of 53-bit numbers is no more exact."""
 
 
 def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | None = None) -> Report:
@@ -96,8 +98,9 @@ def _explain(split: Parts, percentile: float) -> Tail:
     typical_weight, kind, reason = _typical(split, smoothers[0].exact(edges), tail_weight)
     typical, tail = typical_weight @ split.matrix, tail_weight @ split.matrix
     resampled = resample(split, smoothers, faster_half=kind == "faster_half")
-    excess_ms = float((tail - typical).sum())
-    rows = _Rows(split.parts, typical, tail, resampled[1] - resampled[0], excess_ms)
+    dust_ms = ROUNDING * float(tail.sum())
+    excess_ms = _without_dust(float((tail - typical).sum()), dust_ms)
+    rows = _Rows(split.parts, typical, tail, resampled[1] - resampled[0], excess_ms, dust_ms)
     return Tail(
         baseline=Baseline(kind, float(typical.sum()), reason),
         excess_ms=excess_ms,
@@ -135,6 +138,7 @@ class _Rows:
     tail: Floats
     resampled: Floats
     excess_ms: float
+    dust_ms: float
 
     def stages(self) -> tuple[StageRow, ...]:
         rows: list[StageRow] = []
@@ -172,14 +176,19 @@ class _Rows:
         return groups.items()
 
     def _excess(self, columns: list[int]) -> float:
-        return float((self.tail[columns] - self.typical[columns]).sum())
+        return _without_dust(float((self.tail[columns] - self.typical[columns]).sum()), self.dust_ms)
 
     def _share(self, excess_ms: float) -> float:
         return excess_ms / self.excess_ms if self.excess_ms else 0.0
 
     def _interval(self, columns: list[int]) -> tuple[float, float]:
         low, high = np.quantile(self.resampled[:, columns].sum(axis=1), [0.025, 0.975])
-        return float(low), float(high)
+        return _without_dust(float(low), self.dust_ms), _without_dust(float(high), self.dust_ms)
+
+
+def _without_dust(value_ms: float, dust_ms: float) -> float:
+    """Return a difference, or 0 where it is what rounding leaves of two equal sums."""
+    return 0.0 if abs(value_ms) <= dust_ms else value_ms
 
 
 def _latency(split: Parts) -> Latency:

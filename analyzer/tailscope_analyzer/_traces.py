@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tailscope.conventions import UNKNOWN_SERVICE
 from tailscope_analyzer._arrow import frame_of
 from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._schema import LEDGER_SCHEMA, REQUESTS_SCHEMA, polars_schema
@@ -88,6 +89,10 @@ def _frame(table: pa.Table | pl.DataFrame) -> pl.DataFrame:
 
 def _restored_requests(frame: pl.DataFrame) -> pl.DataFrame:
     _need(frame, ("trace_id", "service", "operation", "start_time", "duration_ms"), "requests")
+    frame = frame.with_columns(
+        pl.col("service").fill_null(UNKNOWN_SERVICE),
+        duration_ms=pl.when(pl.col("duration_ms").cast(pl.Float64).is_finite()).then("duration_ms"),
+    )
     nanoseconds = (pl.col("duration_ms") * 1e6).round().cast(pl.Int64)
     missing = {
         "sample_weight": pl.lit(1.0),
@@ -108,7 +113,11 @@ def _restored_requests(frame: pl.DataFrame) -> pl.DataFrame:
 def _restored_ledger(frame: pl.DataFrame) -> pl.DataFrame:
     _need(frame, ("trace_id", "service", "stage", "category", "operation", "self_ms"), "stages")
     if "self_ns" not in frame.columns:
-        frame = frame.with_columns(self_ns=(pl.col("self_ms") * 1e6).round().cast(pl.Int64))
+        finite = pl.when(pl.col("self_ms").cast(pl.Float64).is_finite()).then("self_ms")
+        frame = frame.with_columns(self_ns=(finite * 1e6).round().cast(pl.Int64))
+    # Time that is no number, or of nobody knows which stage, is not in the ledger: it counts as untraced.
+    frame = frame.with_columns(pl.col("service").fill_null(UNKNOWN_SERVICE))
+    frame = frame.drop_nulls(["trace_id", "stage", "category", "self_ns"])
     types = polars_schema(LEDGER_SCHEMA)
     return frame.select(types.names()).cast(dict(types))  # type: ignore[arg-type]
 

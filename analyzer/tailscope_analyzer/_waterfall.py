@@ -12,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tailscope_analyzer._headline import milliseconds
-from tailscope_analyzer._terminal import COLOUR, bar, drawn
+from tailscope_analyzer._names import readable
+from tailscope_analyzer._terminal import COLOUR, LEAST_WIDTH, Column, bar, drawn, fitted, that_fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+MOST_ROWS: Final = 20
 MOST_SPANS: Final = 200
 """More lines than this nobody reads; the dashboard shows them all."""
 
@@ -25,9 +27,9 @@ def render_trace(
     detail: Mapping[str, Any], *, width: int = 100, colour: bool = False, most_spans: int = MOST_SPANS
 ) -> str:
     """Draw one trace, as `trace_detail` or `GET /api/traces/ID` describes it, for a terminal."""
-    head = Text(
-        f"{detail['service']}  {detail['operation']}  {milliseconds(detail['duration_ns'] / 1e6)}\n", "bold"
-    )
+    width = max(width, LEAST_WIDTH)
+    duration = milliseconds(detail["duration_ns"] / 1e6)
+    head = Text(f"{readable(detail['service'])}  {readable(detail['operation'])}  {duration}\n", "bold")
     head.append(f"trace {detail['trace_id']}, {len(detail['spans'])} spans", "not bold")
     head.append("" if detail["complete"] else ", incomplete", "not bold yellow")
     notes = [Text(f"note: {note}", "yellow") for note in detail["notes"]]
@@ -51,9 +53,9 @@ def _spans(detail: Mapping[str, Any], width: int, most_spans: int) -> Table:
     for span in spans[:most_spans]:
         label = Text("  " * min(span["depth"], label_width // 4))
         if span["service"] != service:
-            label.append(f"{span['service']} ", "bold")
+            label.append(f"{readable(span['service'])} ", "bold")
             service = span["service"]
-        label.append(span["operation"], "red" if span["status"] == "error" else "")
+        label.append(readable(span["operation"]), "red" if span["status"] == "error" else "")
         length = Text(milliseconds(span["duration_ns"] / 1e6))
         table.add_row(label, _lane(span, pieces[span["span_id"]], detail, lane), length)
     if len(spans) > most_spans:
@@ -90,19 +92,21 @@ def _ledger(detail: Mapping[str, Any], width: int) -> list[Table | Text]:
     if not rows:
         return []
     total = sum(row["self_ms"] for row in rows) or 1.0
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="bold")
-    table.add_column("where the time went", no_wrap=True, overflow="ellipsis", max_width=max(16, width // 4))
-    table.add_column("category", no_wrap=True)
-    table.add_column("operation", no_wrap=True, overflow="ellipsis", max_width=max(10, width // 3))
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, width=max(6, width // 8))
-    for row in rows[:20]:
-        share = row["self_ms"] / total
-        table.add_row(
-            Text(f"{row['service']} {row['stage']}"),
-            Text(row["category"], COLOUR.get(row["category"], "")),
-            Text(row["operation"]),
-            Text(milliseconds(row["self_ms"])),
-            Text(bar(share, max(6, width // 8)), COLOUR.get(row["category"], "")),
-        )
-    return [table] if len(rows) <= 20 else [table, Text(f"… {len(rows) - 20} smaller rows", "dim")]
+    more = [Text(f"… {len(rows) - MOST_ROWS} smaller rows", "dim")] if len(rows) > MOST_ROWS else []
+    rows = rows[:MOST_ROWS]
+    hues = [COLOUR.get(row["category"], "") for row in rows]
+    names = [readable(f"{row['service']} {row['stage']}") for row in rows]
+    category = Column(
+        "category", [Text(row["category"], hue) for row, hue in zip(rows, hues, strict=True)], False
+    )
+    operation = Column(
+        "operation", [Text(readable(row["operation"], max(10, width // 3))) for row in rows], False
+    )
+    time = Column("time", [Text(milliseconds(row["self_ms"])) for row in rows])
+    length = max(6, width // 8)
+    bars = [Text(bar(row["self_ms"] / total, length), hue) for row, hue in zip(rows, hues, strict=True)]
+    pictures = Column("", bars, right=False)
+    room = width - min(max(len(name) for name in names), 24)
+    chosen = that_fit([[time], [category], [operation], [pictures]], room)
+    order = [column for column in (category, operation, time, pictures) if column in chosen]
+    return [fitted("where the time went", names, order, width), *more]

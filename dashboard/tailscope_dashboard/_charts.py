@@ -22,6 +22,7 @@ WINDOW_BRUSH: Final = "window"
 """Name of the selection by which a part of the time axis is dragged out."""
 
 _WHEN: Final = "utcyearmonthdatehoursminutesseconds"
+_AXIS_FORMAT: Final = ",.6~g"  # 400 beside 1,200; SI prefixes would call them 0.4k and 1.2k milliseconds
 _LATENCY_FORMAT: Final = ",.3~r"
 Drawn: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 """A chart ready to be placed."""
@@ -159,7 +160,9 @@ def bridge(steps: Sequence[Step], *, theme: str | None) -> Drawn:
     base = alt.Chart(rows).encode(y=y, tooltip=tooltip)
     scale = alt.Scale(zero=True, nice=True)
     bars = base.mark_bar(cornerRadius=3, height={"band": 0.62}).encode(
-        x=alt.X("start_ms:Q", scale=scale, axis=alt.Axis(title="latency, ms", format="~s", tickCount=8)),
+        x=alt.X(
+            "start_ms:Q", scale=scale, axis=alt.Axis(title="latency, ms", format=_AXIS_FORMAT, tickCount=8)
+        ),
         x2="end_ms:Q",
         color=alt.Color("colour:N", scale=None),
     )
@@ -187,7 +190,7 @@ def composition(stages: pl.DataFrame, *, theme: str | None) -> Drawn:
         y=alt.Y(
             "request:N", sort=["typical", "tail"], axis=alt.Axis(title=None, labelFontSize=13, ticks=False)
         ),
-        x=alt.X("start_ms:Q", axis=alt.Axis(title="latency, ms", format="~s", tickCount=8)),
+        x=alt.X("start_ms:Q", axis=alt.Axis(title="latency, ms", format=_AXIS_FORMAT, tickCount=8)),
         tooltip=[
             alt.Tooltip("request:N"),
             alt.Tooltip("label:N", title="stage"),

@@ -49,8 +49,8 @@ def interval(low_ms: float | None, high_ms: float | None) -> str:
 
 
 def rate(requests: int, seconds: float) -> str:
-    """Write requests a second, or a minute when there is less than one a second."""
-    if seconds <= 0:
+    """Write requests a second, or a minute when there is less than one; none below a second in all."""
+    if seconds < 1:
         return MISSING
     per_second = requests / seconds
     return f"{per_second:,.1f} /s" if per_second >= 1 else f"{per_second * 60:,.1f} /min"

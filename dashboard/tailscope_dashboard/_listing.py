@@ -5,7 +5,7 @@ Owns reading the filters from the URL (what cannot be read counts as not given) 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -38,6 +38,10 @@ class Wanted:
         """How many rows lie on earlier sheets."""
         return (self.sheet - 1) * ROWS
 
+    def within(self, requests: int) -> Wanted:
+        """Return the same filters on the last sheet there is, where the sheet lies beyond it."""
+        return replace(self, sheet=min(self.sheet, max(sheets(requests), 1)))
+
     def values(self) -> dict[str, Value]:
         """Return the parameters of the query."""
         return {
@@ -53,13 +57,12 @@ class Wanted:
 def read_wanted() -> Wanted:
     """Read the filters from the URL."""
     sort = address.get(address.SORT) or ""
-    sheet = address.get(address.SHEET) or ""
     return Wanted(
         min_ms=_number(address.get(address.MIN_MS)),
         only_errors=address.get(address.STATUS) == "error",
         find=address.get(address.FIND),
         order=Ordering(sort if sort in SORTABLE else SORTABLE[0], address.get(address.ORDER) != "asc"),
-        sheet=min(max(int(sheet), 1), SHEETS) if sheet.isdecimal() else 1,
+        sheet=_sheet(address.get(address.SHEET) or ""),
     )
 
 
@@ -117,6 +120,13 @@ def _is_silent(column: pl.Series) -> bool:
     if column.name == "status":
         return not (column == "error").any()
     return column.null_count() == column.len()
+
+
+def _sheet(text: str) -> int:
+    wanted = (
+        int(text) if text.isdecimal() and len(text) <= len(str(SHEETS)) else SHEETS if text.isdecimal() else 1
+    )
+    return min(max(wanted, 1), SHEETS)
 
 
 def _number(text: str | None) -> float | None:

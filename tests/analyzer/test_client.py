@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -20,6 +21,7 @@ from tailscope_analyzer import (
     QueryError,
     Selection,
     SourceError,
+    SqlResult,
     Traces,
     connect,
     open_source,
@@ -29,6 +31,7 @@ from tailscope_analyzer import (
 from tailscope_analyzer.commands import report as report_command
 from tailscope_analyzer.commands import sql as sql_command
 from tailscope_analyzer.commands import trace as trace_command
+from tailscope_analyzer.commands._tables import as_bytes, as_csv, as_json, as_table
 from tests.analyzer.build import span, table
 from tests.analyzer.populations import mixed, traces_of
 
@@ -66,8 +69,7 @@ class Collector(BaseHTTPRequestHandler):
         query: str = asked["query"]
         if "broken" in query:
             return self._refuse(400, "bad_query", 'Parser Error: syntax error at or near "broken"')
-        frame = self.made.ledger if " stages " in query else self.made.requests
-        answer = frame.to_arrow() if "requests" in query or " stages " in query else ODD
+        answer = with_ledger(self.made).to_arrow() if "from requests" in query else ODD
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, answer.schema) as writer:
             writer.write_table(answer)
@@ -104,6 +106,13 @@ ODD = pa.table(
 )
 
 
+def with_ledger(traces: Traces) -> pl.DataFrame:
+    """Hang the rows of the view `stages` on their requests, as the query of the client asks for them."""
+    keys = ("service", "stage", "category", "operation", "self_ms")
+    rows = traces.ledger.group_by("trace_id", maintain_order=True).agg(ledger=pl.struct(*keys))
+    return traces.requests.join(rows, on="trace_id", how="left", maintain_order="left")
+
+
 @contextmanager
 def collector(**settings: Any) -> Iterator[tuple[str, type[Collector]]]:
     members = {"made": traces_of(mixed(400)), "seen": [], **settings}
@@ -124,12 +133,12 @@ def test_traces_arrive_as_the_collector_holds_them() -> None:
         got = client.traces(service="o'hara", where="model = 'x' -- mine", since=since)
 
     assert got.requests.equals(its.made.requests)
-    assert got.ledger.equals(its.made.ledger)
-    asked = its.seen[0][1]["query"]
-    assert asked == (
-        "select * from requests where service = 'o''hara'"
-        " and start_time >= timestamp '2026-01-01 10:00:00.000000' and (model = 'x' -- mine\n)"
-    )
+    assert got.ledger.sort(pl.all()).equals(its.made.ledger.sort(pl.all()))
+    assert len(its.seen) == 1
+    assert (
+        "(select * from requests where service = 'o''hara'"
+        " and start_time >= timestamp '2026-01-01 10:00:00.000000' and (model = 'x' -- mine\n))"
+    ) in its.seen[0][1]["query"]
 
 
 def test_a_report_is_asked_for_in_the_words_of_the_command_line() -> None:
@@ -347,3 +356,48 @@ def test_the_sql_command_reads_stdin_and_says_when_rows_were_cut(
         monkeypatch.setattr("sys.stdin", io.StringIO("  "))
         assert sql_command.main(["-", "--url", url]) == 2
         assert "The query is empty" in capsys.readouterr().err
+
+
+ODD_COLUMNS = pa.table(
+    [
+        pa.array([1, 2]),
+        pa.array(["x\x1b[31m", None]),
+        pa.array([pa.MonthDayNano([0, 1, 0]), None], pa.month_day_nano_interval()),
+        pa.array([2**31 - 1, 0], pa.date32()),
+    ],
+    names=["a", "a", "took", "day"],
+)
+
+
+def test_an_answer_may_repeat_a_name_and_hold_what_polars_and_python_cannot() -> None:
+    answer = SqlResult(ODD_COLUMNS)
+
+    frame = answer.pl()
+
+    assert frame.columns == ["a", "a_1", "took", "day"]
+    assert frame["a_1"].to_list() == ["x\x1b[31m", None]
+    assert frame["took"].dtype == pl.String
+    assert [row[0] for row in answer.rows] == [1, 2]
+    assert answer.columns == ["a", "a", "took", "day"]
+
+
+def test_an_answer_of_odd_columns_is_printed_in_every_format() -> None:
+    answer = SqlResult(ODD_COLUMNS)
+
+    first = json.loads(as_json(answer))[0]
+
+    assert (first["a"], first["a_1"]) == (1, "x\x1b[31m")
+    assert as_csv(answer).startswith("a,a,took,day\n1,x")
+    assert as_bytes(answer, "parquet").startswith(b"PAR1")
+    assert "\x1b" not in as_table(answer, 80)
+
+
+@pytest.mark.parametrize("count", ["-3", "0", "many"])
+def test_a_number_of_spans_that_is_none_is_wrong_usage(
+    count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        trace_command.main(["ab" * 16, f"--spans={count}"])
+
+    assert stopped.value.code == 2
+    assert f"'{count}' is no number of spans" in capsys.readouterr().err

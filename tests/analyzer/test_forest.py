@@ -33,6 +33,14 @@ def test_the_second_copy_of_a_span_is_dropped() -> None:
     assert own_ms(root, child, dict(child)) == {"root": 4.0, "child": 6.0}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_spans_with_one_id_the_same_stays_whichever_came_first(order: int) -> None:
+    root = span("root", 0, 10, kind="server")
+    partial, whole = span("child", 2, 4, "root"), span("child", 2, 8, "root")
+
+    assert own_ms(root, *[partial, whole][::order]) == {"root": 4.0, "child": 6.0}
+
+
 def test_one_span_id_in_two_traces_is_two_spans() -> None:
     traces = Traces.from_spans(
         table(

@@ -69,6 +69,12 @@ def test_the_headline_says_how_much_how_sure_and_what_else() -> None:
     )
 
 
+def test_time_in_no_stage_is_not_said_to_be_in_the_stage_other() -> None:
+    said = headline(with_rows(row(category="gc", stage="other")))
+
+    assert said.endswith("is garbage collection in api outside any stage.")
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.0, "0.00 ms"), (0.256, "0.26 ms"), (12.34, "12.3 ms"), (1234.5, "1234 ms"), (34_223.85, "34.2 s")],
@@ -99,6 +105,46 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(width: int) -> 
         assert milliseconds(abs(stage.excess_ms)) in text
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e9])
+def test_hostile_names_and_huge_numbers_cut_no_number(width: int, size: float) -> None:
+    evil = "a\x1b[31mred\nsecond line \u202eright to left " * 9
+    large = row(service=evil, typical_ms=1.25 * size, excess_ms=7.5 * size, ci95_ms=(1.5 * size, 9.5 * size))
+    report = dataclasses.replace(with_rows(large, row(stage="queue", category="dependency")), services=())
+
+    text = report.to_text(width=width)
+
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    head = next(at for at, line in enumerate(text.splitlines()) if line.startswith("stage"))
+    line = text.splitlines()[head + 1]
+    assert f"+{milliseconds(7.5 * size)}" in line
+    assert line.rstrip(" █▉▊▋▌▍▎▏").endswith("90%")
+    shown = text.splitlines()[head]
+    assert ("typical" in shown) == (f" {milliseconds(1.25 * size)} " in line)
+    assert ("95 % interval" in shown) == (
+        f"+{milliseconds(1.5 * size)} … +{milliseconds(9.5 * size)}" in line
+    )
+
+
+def test_a_window_of_less_than_a_second_shows_parts_of_it() -> None:
+    assert "from 2025-01-01 00:00:00.000 to 2025-01-01 00:00:00.599 UTC" in sample().to_markdown()
+
+
+def test_requests_that_all_take_the_same_time_have_no_tail() -> None:
+    same = report(
+        traces_of({("api", "queue", "queue"): np.full(500, 5.1), ("api", "a", "self"): np.full(500, 0.1)})
+    )
+
+    assert headline(same) == "Nothing stands out: p99 is 5.2 ms, no more than a typical request."
+    assert same.excess_ms == 0.0
+    assert {(stage.excess_ms, stage.share, stage.ci95_ms) for stage in same.stages} == {
+        (0.0, 0.0, (0.0, 0.0))
+    }
+    assert "-0" not in same.to_text().replace("2025-01-01", "")
+
+
 def test_colour_is_added_only_when_asked_for() -> None:
     assert "\x1b[" not in sample().to_text()
     assert "\x1b[" in sample().to_text(colour=True)
@@ -113,6 +159,12 @@ def test_names_from_outside_cannot_mark_up_a_page() -> None:
     assert "&lt;script&gt;" in named.to_html()
     assert "\\<script\\>" in named.to_markdown()
     assert "[red]x[/red]" in named.to_text(width=400)
+
+
+def test_markdown_shows_entities_and_formulas_as_they_are_written() -> None:
+    named = with_rows(row(service="&lt;b&gt; $x^2$"))
+
+    assert "\\&lt;b\\&gt; \\$x^2\\$" in named.to_markdown()
 
 
 def test_the_page_loads_nothing_and_closes_what_it_opens() -> None:
@@ -152,6 +204,23 @@ def trace() -> dict[str, object]:
 def test_a_trace_in_the_terminal_reads_as_reviewed() -> None:
     assert_golden("trace.txt", render_trace(trace(), width=100))
     assert_golden("trace-narrow.txt", render_trace(trace(), width=60))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_a_trace_cuts_no_number_and_obeys_no_name(width: int) -> None:
+    evil = "POST \x1b[2J/very\nlong\u202e" * 30
+    rows = [
+        span(evil, 0, 5_000_000, id="a", kind="server", service=evil),
+        span(evil, 1, 4_999_000, "a", id="b", stage="queue"),
+    ]
+
+    text = render_trace(trace_detail(table(*rows)), width=width)
+
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert not {"\x1b", "\u202e"} & set(text)
+    ledger = text[text.index("where the") :]
+    assert all(ms in ledger for ms in ("4,999.0 s", "1001 ms"))
+    assert text.count("5,000.0 s") == 2
 
 
 def test_a_long_trace_is_cut_and_says_so() -> None:

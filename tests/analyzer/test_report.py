@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -296,3 +297,43 @@ def test_requests_of_unknown_completeness_have_no_complete_share() -> None:
 
     assert report(unknown).quality.complete_share is None
     assert report(Traces.from_spans(table(span("root", 0, 1)))).quality.complete_share == 1.0
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_no_positive_number_is_refused(weight: float) -> None:
+    traces = traces_of(mixed(400))
+    first = pl.int_range(pl.len()) == 0
+    requests = traces.requests.with_columns(
+        sample_weight=pl.when(first).then(weight).otherwise(pl.col("sample_weight"))
+    )
+
+    with pytest.raises(InputError, match="1 of 400 requests have a sample_weight"):
+        report(Traces.from_parts(requests, traces.ledger))
+
+
+def test_rows_with_values_that_are_none_are_reported_without_them() -> None:
+    traces = traces_of(mixed(400))
+    lacking = pl.int_range(pl.len()) < 10
+    requests = traces.requests.drop("duration_ns", "counted").with_columns(
+        duration_ms=pl.when(lacking).then(float("nan")).otherwise(pl.col("duration_ms")),
+        service=pl.lit(None, pl.String),
+    )
+    ledger = traces.ledger.drop("self_ns").with_columns(
+        self_ms=pl.when(lacking).then(float("inf")).otherwise(pl.col("self_ms")),
+        service=pl.lit(None, pl.String),
+    )
+
+    found = report(Traces.from_parts(requests, ledger))
+
+    assert found.requests == 390
+    assert {stage.service for stage in found.stages} == {"unknown_service"}
+    assert "NaN" not in found.to_json()
+
+
+def test_a_percentile_of_few_requests_is_not_called_a_cliff() -> None:
+    duration = np.random.default_rng(0).lognormal(3, 0.6, 500)
+
+    assert (
+        "p99 rests on the 5 slowest requests alone"
+        in report(traces_of({("api", "inference", "self"): duration})).quality.verdict
+    )

@@ -45,7 +45,7 @@ def test_count_has_groups_of_thousands() -> None:
 
 @pytest.mark.parametrize(
     ("requests", "seconds", "text"),
-    [(600, 60, "10.0 /s"), (5, 60, "5.0 /min"), (5, 0, "\u2013")],
+    [(600, 60, "10.0 /s"), (5, 60, "5.0 /min"), (5, 0, "\u2013"), (1, 1e-6, "\u2013")],
 )
 def test_rate_is_per_second_unless_it_is_rare(requests: int, seconds: float, text: str) -> None:
     assert figures.rate(requests, seconds) == text

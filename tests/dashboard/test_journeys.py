@@ -271,3 +271,14 @@ def test_pages_fetch_nothing_from_elsewhere_and_raise_no_error(page: Page, app: 
 
     assert hosts <= {"127.0.0.1", None}
     assert errors == []
+
+
+def test_sentence_of_the_overview_is_as_wide_as_a_phone(page: Page, app: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_page(page, f"{app}/")
+    page.get_by_role("link", name="See why").wait_for()
+
+    sentence = page.locator(".st-key-headline .stText").first.bounding_box()
+
+    assert sentence is not None
+    assert sentence["width"] > 280

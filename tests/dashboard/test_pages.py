@@ -177,6 +177,13 @@ def test_second_sheet_begins_where_the_first_ended(visit: Visit, seeded: Seeded)
     assert not set(first["trace_id"]) & set(second["trace_id"])
 
 
+def test_sheet_beyond_the_last_shows_the_last(visit: Visit, seeded: Seeded) -> None:
+    page = visit(seeded.url, "requests", sheet="399")
+
+    assert len(page.dataframe[0].value) == 25
+    assert any("sheet 24 of 24" in text.value for text in page.markdown)
+
+
 def test_choosing_a_service_writes_the_address(visit: Visit, seeded: Seeded) -> None:
     test = visit(seeded.url, "overview", operation="POST /embed")
 
@@ -238,6 +245,13 @@ def test_every_example_is_a_question_that_can_be_asked(seeded: Seeded, example: 
         answer = client.sql(EXAMPLES[example], limit=10)
 
     assert answer.columns
+
+
+def test_console_shows_two_columns_of_one_name(visit: Visit, seeded: Seeded) -> None:
+    page = visit(seeded.url, "sql", q="select 1 as a, 2 as a, interval 1 day as took")
+
+    assert not page.exception
+    assert list(page.dataframe[0].value.columns) == ["a", "a_1", "took"]
 
 
 def test_console_lists_the_columns_of_every_view(visit: Visit, seeded: Seeded) -> None:

@@ -131,6 +131,7 @@ def test_selection_reaches_the_query_as_a_condition(url: dict[str, str]) -> None
         ({"sheet": "7"}, "sheet", 7),
         ({"sheet": "\u00b2"}, "sheet", 1),
         ({"sheet": "999999"}, "sheet", listing.SHEETS),
+        ({"sheet": "9" * 5000}, "sheet", listing.SHEETS),
     ],
 )
 def test_filter_that_cannot_be_read_counts_as_not_given(

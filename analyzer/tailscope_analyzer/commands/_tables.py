@@ -26,10 +26,12 @@ BINARY = ("arrow", "parquet")
 
 def plain_rows(table: pa.Table) -> list[list[Any]]:
     """Return the rows as values that JSON knows."""
+    from tailscope_analyzer._arrow import values_of
+
     columns: list[list[Any]] = []
     for column in table.columns:
         convert = _converter(column.type)
-        columns.append([convert(value) for value in column.to_pylist()])
+        columns.append([convert(value) for value in values_of(column)])
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -41,7 +43,9 @@ def as_json(result: SqlResult) -> str:
 
 def as_jsonl(result: SqlResult) -> str:
     """Return an object a line."""
-    names = result.columns
+    from tailscope_analyzer._arrow import unique_names
+
+    names = unique_names(result.columns)
     return "\n".join(
         json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, allow_nan=False)
         for row in plain_rows(result.table)
@@ -71,7 +75,7 @@ def as_table(result: SqlResult, width: int) -> str:
             Text(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold"
         )
     for row in plain_rows(result.table):
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Text(_printable(_cell(value))) for value in row))
     count = len(result.table)
     return drawn(table, width=width, colour=False).strip("\n") + f"\n{count:,} row{'' if count == 1 else 's'}"
 
@@ -84,8 +88,10 @@ def as_bytes(result: SqlResult, kind: str) -> bytes:
     if kind == "parquet":
         import pyarrow.parquet
 
+        from tailscope_analyzer._arrow import plain_table
+
         parquet: Any = pyarrow.parquet
-        parquet.write_table(result.table, sink)
+        parquet.write_table(plain_table(result.table), sink)
     else:
         with pa.ipc.new_stream(sink, result.table.schema) as writer:
             writer.write_table(result.table)
@@ -98,6 +104,11 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.15g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _printable(text: str) -> str:
+    """Return text in which no control character is left for the terminal to obey."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
 
 
 def _fields(of: Any) -> list[Any]:

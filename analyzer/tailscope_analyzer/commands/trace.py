@@ -35,6 +35,14 @@ def _run(arguments: argparse.Namespace) -> None:
     print(text.rstrip("\n"))  # noqa: T201
 
 
+def _count(text: str) -> int:
+    """Read a number of spans, at least 1."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of spans, 1 or more")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tailscope trace",
@@ -47,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--spans",
         metavar="N",
-        type=int,
+        type=_count,
         default=MOST_SPANS,
         help=f"draw at most N spans (default: {MOST_SPANS})",
     )

@@ -48,12 +48,14 @@ def render() -> None:
 
 def _headline(scope: Scope, report: Report) -> None:
     light = quality.light(report)
-    with st.container(border=True, horizontal=True, wrap=False, vertical_alignment="center", key="headline"):
+    with st.container(border=True, key="headline"):
         st.text(headline(report), width="stretch")
-        with st.popover(f":{light.colour}[{light.icon}] {light.word}", width="content"):
-            for reason in light.reasons:
-                st.text(reason)
-        pages.link("why", scope.link(), label="See why", icon=":material/arrow_forward:")
+        # Below the sentence, not beside it: on a phone it would leave the sentence a word a line.
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            with st.popover(f":{light.colour}[{light.icon}] {light.word}", width="content"):
+                for reason in light.reasons:
+                    st.text(reason)
+            pages.link("why", scope.link(), label="See why", icon=":material/arrow_forward:")
 
 
 def _figures(scope: Scope, totals: data.Record) -> None:
@@ -80,7 +82,7 @@ def _heat_map(scope: Scope, totals: data.Record) -> None:
     ticks = series.log_ticks(totals["min_ms"], totals["max_ms"])
     with st.container(border=True):
         st.markdown(
-            f"**Latency over time** · {figures.count(totals['requests'])} requests, "
+            f"**Latency over time** · {figures.plural(totals['requests'], 'request')}, "
             f"{figures.step(step_us)} a column · drag over a slow patch to look at it alone"
         )
         placing.brushed_chart(

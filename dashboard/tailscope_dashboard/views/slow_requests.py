@@ -43,6 +43,7 @@ def render() -> None:
     if matching == 0:
         states.nothing_matches("No request passes these filters.")
         return
+    wanted = wanted.within(matching)  # a link may name a sheet that has gone since
     rows = data.slow_requests(scope, wanted)
     _sheet_choice(wanted, matching)
     _table(scope, rows)
