@@ -5,7 +5,6 @@ Owns the routes and their JSON. Sets no CORS headers: a page of another site mus
 
 from __future__ import annotations
 
-import io
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -13,23 +12,36 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pyarrow as pa
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from tailscope_analyzer import AnalyzerError, QueryError, Selection, parse_percentile, parse_time
 from tailscope_collector._json_rows import json_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import threading
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from starlette.requests import Request
 
     from tailscope_collector._counters import Counters
     from tailscope_collector._queries import Answer, Queries
     from tailscope_collector._questions import Questions
+    from tailscope_collector._turns import Turns
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 _PARAMETERS: Final = ("service", "operation", "where", "since", "until", "percentile")
 MAX_QUERY_BYTES: Final = 1 << 20
+
+HUNG_UP: Final = 499
+
+JSON_ROWS: Final = 2_000
+"""Rows that are encoded at a time, at most."""
+
+JSON_BYTES: Final = 4 << 20
+"""Bytes of rows that are encoded at a time, about."""
+
+PART_BYTES: Final = 1 << 20
+"""Bytes of an answer that are handed to the socket at a time."""
 
 
 class Api:
@@ -41,6 +53,7 @@ class Api:
         questions: Questions,
         counters: Counters,
         *,
+        turns: Turns,
         is_ready: Callable[[], bool],
         is_broken: Callable[[], bool],
         about: Callable[[], dict[str, Any]],
@@ -48,38 +61,53 @@ class Api:
         self._queries = queries
         self._questions = questions
         self._counters = counters
+        self._turns = turns
         self._is_ready = is_ready
         self._is_broken = is_broken
         self._about = about
 
     async def sql(self, request: Request) -> Response:
         """Answer `{"query", "limit"}` with an Arrow stream, or with JSON where Accept asks for it."""
+        encode = _as_json if wants_json(request) else _as_stream
         try:
             query, limit = await _question(request)
-            answer = await run_in_threadpool(self._queries.run, query, limit=limit)
+
+            def run(abandoned: threading.Event) -> tuple[memoryview, bool]:
+                answer = self._queries.run(query, limit=limit, abandoned=abandoned)
+                return encode(answer), answer.truncated
+
+            body, truncated = await self._turns.answer(request, run)
         except QueryError as error:
             return error_response(error)
-        if wants_json(request):
-            return Response(await run_in_threadpool(_as_json, answer), media_type="application/json")
-        headers = {"X-Tailscope-Truncated": "true" if answer.truncated else "false"}
-        return Response(await run_in_threadpool(_as_stream, answer), headers=headers, media_type=ARROW_STREAM)
+        if encode is _as_json:
+            return _in_parts(body, "application/json")
+        headers = {"X-Tailscope-Truncated": "true" if truncated else "false"}
+        return _in_parts(body, ARROW_STREAM, headers)
 
     async def report(self, request: Request) -> Response:
         """Explain the tail of the requests that the parameters select; they are those of the command."""
         try:
             selection, percentile = _selection(request.query_params)
-            found = await run_in_threadpool(self._questions.report, selection, percentile=percentile)
+
+            def run(abandoned: threading.Event) -> str:
+                found = self._questions.report(selection, percentile=percentile, abandoned=abandoned)
+                return found.to_json()
+
+            found = await self._turns.answer(request, run)
         except AnalyzerError as error:
             return error_response(error)
-        return Response(found.to_json(), media_type="application/json")
+        return Response(found, media_type="application/json")
 
     async def trace(self, request: Request) -> Response:
         """Describe one trace."""
+        trace_id: str = request.path_params["trace_id"]
         try:
-            detail = await run_in_threadpool(self._questions.trace, request.path_params["trace_id"])
+            detail = await self._turns.answer(
+                request, lambda _abandoned: _dumped(self._questions.trace(trace_id))
+            )
         except AnalyzerError as error:
             return error_response(error)
-        return Response(_dumped(detail), media_type="application/json")
+        return Response(detail, media_type="application/json")
 
     async def info(self, _request: Request) -> Response:
         """Say what runs here and how much it holds."""
@@ -88,7 +116,7 @@ class Api:
     async def healthz(self, _request: Request) -> Response:
         """Say whether the process runs as it should; if not, only a restart helps."""
         if self._is_broken():
-            return PlainTextResponse("the database failed; restart the collector\n", 503)
+            return PlainTextResponse("the database failed or its directory is gone; start again\n", 503)
         return PlainTextResponse("ok\n")
 
     async def readyz(self, _request: Request) -> Response:
@@ -110,6 +138,11 @@ async def http_error(_request: Request, error: Exception) -> Response:
     headers = error.headers if isinstance(error, HTTPException) else None
     body = {"error": {"code": codes.get(status, "http_error"), "message": said}}
     return JSONResponse(body, status, headers)
+
+
+async def hung_up(_request: Request, _error: Exception) -> Response:
+    """End a request whose client hung up in the middle of its body; nobody reads this."""
+    return Response(status_code=HUNG_UP)
 
 
 async def internal_error(_request: Request, _error: Exception) -> Response:
@@ -165,24 +198,42 @@ async def _question(request: Request) -> tuple[str, int | None]:
     return query, limit
 
 
-def _as_json(answer: Answer) -> bytes:
-    content: dict[str, Any] = {
-        "columns": answer.table.column_names,
-        "types": answer.types,
-        "rows": json_rows(answer.table),
-        "truncated": answer.truncated,
-    }
-    return _dumped(content)
+def _as_json(answer: Answer) -> memoryview:
+    head = _dumped({"columns": answer.table.column_names, "types": answer.types})
+    body = bytearray(head[:-1] + b',"rows":[')
+    rows, size = answer.table.num_rows, answer.table.nbytes
+    # Piece by piece: the encoder holds the interpreter's lock, for which exports wait, and Python's values of
+    # the whole answer would take several times its memory.
+    step = max(1, min(JSON_ROWS, rows * JSON_BYTES // max(size, 1)))
+    for start in range(0, rows, step):
+        body += b"," if start else b""
+        body += _dumped(json_rows(answer.table.slice(start, step)))[1:-1]
+    body += b'],"truncated":' + (b"true}" if answer.truncated else b"false}")
+    return memoryview(body)
 
 
-def _dumped(content: dict[str, Any]) -> bytes:
+def _dumped(content: object) -> bytes:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _as_stream(answer: Answer) -> bytes:
+def _as_stream(answer: Answer) -> memoryview:
     metadata = {b"truncated": b"true" if answer.truncated else b"false"}
     table = answer.table.replace_schema_metadata(metadata)
-    sink = io.BytesIO()
+    sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue()
+    return memoryview(sink.getvalue()).cast("B")
+
+
+def _in_parts(body: memoryview, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response that waits for a slow reader instead of copying the rest of its answer."""
+    if len(body) <= PART_BYTES:
+        return Response(bytes(body), headers=headers, media_type=media_type)
+
+    async def parts() -> AsyncIterator[memoryview]:
+        for start in range(0, len(body), PART_BYTES):
+            yield body[start : start + PART_BYTES]
+
+    return StreamingResponse(
+        parts(), headers={**(headers or {}), "Content-Length": str(len(body))}, media_type=media_type
+    )

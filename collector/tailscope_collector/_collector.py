@@ -6,6 +6,7 @@ what was accepted is committed and answered, then the store is checkpointed and 
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -29,12 +30,16 @@ from tailscope_collector._settle import Settler
 from tailscope_collector._span_table import SpanReader
 from tailscope_collector._stages import stage_of_span
 from tailscope_collector._store import open_store
+from tailscope_collector._turns import Turns
+from tailscope_collector.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-GRACE_S: Final = 10.0
+log = logging.getLogger(__name__)
+
+GRACE_S: Final = 5.0
 """How long calls in progress may take to be answered when the collector stops."""
 
 
@@ -53,23 +58,23 @@ class Collector:
         settings = settings or Settings()
         self.counters = Counters()
         self.store = open_store(DataDirectory(data), settings, create=True)
-        undo: list[Callable[[], None]] = [self.store.close]
+        undo: list[Callable[[], object]] = [self.store.close]
         try:
             reader = SpanReader(Origins(self.store.next_origin_id()), stage_of_span)
             self.intake = Intake(load_decoder(), reader, Committer(self.store), self.counters, settings)
-            self.queries = Queries(
-                self.store, settings, self.counters, Settler(self.store, self.counters).settle
-            )
+            self._settler = Settler(self.store, self.counters)
+            self.queries = Queries(self.store, settings, self.counters, self._settler.settle)
             self.questions = Questions(self.store, self.queries)
             self._grpc = GrpcReceiver(
                 self.intake, host=host, port=grpc_port, max_request_bytes=settings.max_request_bytes
             )
-            undo.append(lambda: self._grpc.stop(grace_s=0))
+            undo.append(lambda: self._grpc.stop(grace_s=0).wait())
             receiver = HttpReceiver(self.intake, settings)
             api = Api(
                 self.queries,
                 self.questions,
                 self.counters,
+                turns=Turns(settings.max_queries, wait_s=settings.query_timeout_s),
                 is_ready=lambda: self._ready,
                 is_broken=lambda: self.intake.is_broken,
                 about=self.about,
@@ -99,11 +104,18 @@ class Collector:
             return
         self._stopped = True
         self._ready = False
-        self._grpc.stop(grace_s=GRACE_S)
+        self.queries.close()
+        self._settler.close()
+        calls_answered = self._grpc.stop(grace_s=GRACE_S)
         self._http.stop()
+        calls_answered.wait()
         self.intake.close()
         self.intake.committer.close()
-        self.store.checkpoint()
+        try:
+            self.store.checkpoint()
+        except (StoreError, OSError) as error:
+            # The log has all of it, and the next start reads the log.
+            log.warning("the log was not moved into the database file: %s", error)
         self.store.close()
 
     def about(self) -> dict[str, Any]:
@@ -119,7 +131,11 @@ class Collector:
         }
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(

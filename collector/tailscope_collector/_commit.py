@@ -54,8 +54,9 @@ class Committer:
     def commit(self, batches: Sequence[SpanBatch]) -> int:
         """Store the batches durably and return how many of their spans were duplicates.
 
-        Raises what DuckDB or Arrow raise; nothing is stored then.
+        Raises what DuckDB or Arrow raise, or StoreGoneError; nothing is stored then.
         """
+        self._store.directory.check_in_place()
         self._origins = pa.concat_tables([self._origins, *(batch.origins for batch in batches)])
         filled = [batch for batch in batches if batch.table.num_rows]
         if not filled:
@@ -83,8 +84,8 @@ class Committer:
         return len(duplicates)
 
     def tidy(self) -> None:
-        """Checkpoint where the log has grown; raises duckdb.Error."""
-        if self._store.wal_bytes() >= TIDY_BYTES:
+        """Checkpoint where the log has grown and the disk has room; raises duckdb.Error or OSError."""
+        if self._store.wal_bytes() >= TIDY_BYTES and self._store.has_room():
             self._cursor.execute("checkpoint")
 
     def close(self) -> None:

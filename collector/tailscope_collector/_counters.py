@@ -67,11 +67,16 @@ class Counters:
             for (counter, reason), value in sorted(values.items()):
                 if counter == name:
                     label = f'{{reason="{reason}"}}' if reason else ""
-                    lines.append(f"{PREFIX}{name}{label} {value:.9g}")
+                    lines.append(f"{PREFIX}{name}{label} {_number(value)}")
         for name, (sentence, read) in self._gauges.items():
             lines += [
                 f"# HELP {PREFIX}{name} {sentence}",
                 f"# TYPE {PREFIX}{name} gauge",
-                f"{PREFIX}{name} {read():.9g}",
+                f"{PREFIX}{name} {_number(read())}",
             ]
         return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """Spell a value exactly: a counter of bytes passes nine digits in a minute."""
+    return str(int(value)) if float(value).is_integer() else repr(value)

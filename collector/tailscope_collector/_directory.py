@@ -13,7 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from tailscope_collector.errors import StoreError, StoreHeldError, StoreMissingError, StoreVersionError
+from tailscope_collector.errors import (
+    StoreError,
+    StoreGoneError,
+    StoreHeldError,
+    StoreMissingError,
+    StoreVersionError,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -67,14 +73,29 @@ class DataDirectory:
                 f"The data directory {self.path} is in use by {who}. Ask that one, or use another directory."
             ) from error
         self._lock = lock
-        # Left by a process that was killed: nobody answers there, and we may be no collector.
-        (self.path / "collector.json").unlink(missing_ok=True)
         try:
+            # Left by a process that was killed: nobody answers there, and we may be no collector.
+            (self.path / "collector.json").unlink(missing_ok=True)
             self._check_version()
-        except StoreError:
+        except BaseException:
             self.release()
             raise
         return self
+
+    def check_in_place(self) -> None:
+        """Raise StoreGoneError where the directory was deleted or moved: what is written now, nobody finds.
+
+        Call it while the lock is held.
+        """
+        try:
+            in_place = os.path.samestat((self.path / "lock").stat(), os.fstat(self._lock or -1))
+        except OSError:
+            in_place = False
+        if not in_place:
+            raise StoreGoneError(
+                f"The data directory {self.path} was deleted or replaced while in use. "
+                "Put it back if you can, and start again."
+            )
 
     def release(self) -> None:
         """Let go of the lock; safe to call twice."""
@@ -139,10 +160,13 @@ class DataDirectory:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a small file at once or not at all."""
+    """Write a small file at once or not at all; raises StoreError."""
     half = path.with_suffix(".tmp")
-    with half.open("w", encoding="utf-8") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    half.replace(path)
+    try:
+        with half.open("w", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(path)
+    except OSError as error:
+        raise StoreError(f"Cannot write {path}: {error.strerror}.") from error

@@ -2,9 +2,9 @@
 
 Owns the cache: 2 M sets of eight 32-bit tags, 64 MiB, each set a queue of its own. It remembers all of the
 last million spans, all but one in 9,000 of the last 4 million, and half of those 16 million ago. A suspect
-that is no duplicate costs one look-up, never a span; a duplicate of an older span than the cache remembers is
-stored twice. Two spans are the same when trace id, span id, kind and start are: a client and a server span
-that share an id (Zipkin's habit) are two.
+that is no duplicate costs one look-up, never a span; a duplicate of an older span than the cache remembers
+is stored twice. Two spans are the same when trace id, span id, kind and start are: a client and a server
+span that share an id (Zipkin's habit) are two.
 """
 
 from __future__ import annotations

@@ -78,9 +78,9 @@ class GrpcReceiver:
         """Begin to accept calls."""
         self._server.start()
 
-    def stop(self, *, grace_s: float) -> None:
-        """Refuse new calls and wait for those in progress; safe to call twice."""
-        self._server.stop(grace_s).wait()
+    def stop(self, *, grace_s: float) -> Event:
+        """Refuse new calls; the event is set when those in progress are answered. Safe to call twice."""
+        return self._server.stop(grace_s)
 
 
 def _abort(context: grpc.ServicerContext, error: RequestError) -> None:

@@ -5,6 +5,7 @@ Owns the socket and the event loop. Routes are given to it.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from typing import TYPE_CHECKING, Final
@@ -12,17 +13,21 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse
 
-from tailscope_collector._api import http_error, internal_error
+from tailscope_collector._api import http_error, hung_up, internal_error
 from tailscope_collector.errors import ListenError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-GRACE_S: Final = 10
-"""How long requests in progress may take to be answered when the server stops."""
+GRACE_S: Final = 5
+"""How long requests in progress may take to be answered when the server stops; a container is killed after
+10."""
 
 START_DEADLINE_S: Final = 20.0
 
@@ -53,10 +58,9 @@ class HttpServer:
                 "pass another --http-port (0 for a free one)."
             ) from error
         self.port = int(self._socket.getsockname()[1])
+        handlers = {HTTPException: http_error, ClientDisconnect: hung_up, Exception: internal_error}
         config = uvicorn.Config(
-            Starlette(
-                routes=list(routes), exception_handlers={HTTPException: http_error, Exception: internal_error}
-            ),
+            _answered_at_the_end(Starlette(routes=list(routes), exception_handlers=handlers)),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -81,3 +85,23 @@ class HttpServer:
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])
+
+
+def _answered_at_the_end(app: ASGIApp) -> ASGIApp:
+    """Answer a request that the end of the grace cuts off (its body never came) without a traceback."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await app(scope, receive, noted)
+        except asyncio.CancelledError:
+            if not started:
+                await PlainTextResponse("the collector is stopping\n", 503)(scope, receive, send)
+
+    return run

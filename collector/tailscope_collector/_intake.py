@@ -21,6 +21,7 @@ from tailscope_collector.errors import (
     MalformedRequestError,
     OverloadedError,
     RequestError,
+    StoreGoneError,
     StoreUnavailableError,
 )
 
@@ -78,7 +79,7 @@ class Intake:
     counters: Counters
     settings: Settings
     is_broken: bool = False
-    """Whether the database said that it cannot go on; only a restart helps."""
+    """Whether the database cannot go on, or its directory is gone; only a restart helps."""
     _waiting: deque[_Export] = field(default_factory=deque[_Export])
     _decoded: deque[_Decoded] = field(default_factory=deque[_Decoded])
     _held_bytes: int = 0
@@ -223,7 +224,7 @@ class Intake:
         """Use a quiet moment: a checkpoint holds commits up for all of its time (4 s per million spans)."""
         try:
             self.committer.tidy()
-        except duckdb.Error:
+        except (duckdb.Error, OSError):
             log.exception("the checkpoint failed; the log stays as it is and is tried again")
 
     def _enough(self) -> bool:
@@ -235,7 +236,7 @@ class Intake:
         try:
             duplicates = self.committer.commit([decoded.batch for decoded in group])
         except Exception as error:  # a writer that ends would leave every sender without an answer
-            self.is_broken = self.is_broken or isinstance(error, duckdb.FatalException)
+            self.is_broken = self.is_broken or isinstance(error, duckdb.FatalException | StoreGoneError)
             log.error("%d requests were not committed", len(group), exc_info=error)
             self.counters.add("commits_failed_total")
             failure = Outcome(error=StoreUnavailableError(f"Not committed, send the request again: {error}"))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tailscope_analyzer import QueryError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,11 +24,23 @@ def json_rows(table: pa.Table) -> list[list[Any]]:
     columns: list[list[Any]] = []
     for column in table.columns:
         spell = _speller(column.type)
-        values: list[Any] = column.to_pylist()
+        values = _values(column)
         columns.append(
             values if spell is None else [None if value is None else spell(value) for value in values]
         )
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _values(column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError) as error:
+        # Python's dates end with the year 9999 and begin with 1; DuckDB's do not.
+        if pa.types.is_nested(column.type):
+            said = f"JSON cannot carry a value of a column ({error}); ask for Arrow, or cast it to varchar."
+            raise QueryError(said) from error
+        values = column.cast(pa.string()).to_pylist()
+    return values
 
 
 def _speller(kind: pa.DataType) -> Callable[[Any], Any] | None:

@@ -67,7 +67,8 @@ def open_data(data: str | os.PathLike[str], *, create: bool = False) -> Source:
     Raises StoreError: missing (unless `create`), of another version, or held by one that cannot be asked.
     """
     directory = DataDirectory(data)
-    settings = Settings(query_timeout_s=300)
+    # The answer goes to one caller, in this process: its own memory is the bound.
+    settings = Settings(query_timeout_s=300, query_mb=4096)
     try:
         return LocalSource(open_store(directory, settings, create=create), settings)
     except StoreHeldError:

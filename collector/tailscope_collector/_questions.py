@@ -14,10 +14,15 @@ from tailscope_collector import _sql
 from tailscope_collector._settle import with_attribute_maps
 
 if TYPE_CHECKING:
+    import threading
+
     import pyarrow as pa
 
     from tailscope_collector._queries import Queries
     from tailscope_collector._store import Store
+
+TRACE_SPANS: Final = 150_000
+"""Most spans that are described at a time: each takes 3 kB of memory meanwhile."""
 
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -29,7 +34,7 @@ class Questions:
         self._store = store
         self._queries = queries
 
-    def traces(self, selection: Selection) -> Traces:
+    def traces(self, selection: Selection, *, abandoned: threading.Event | None = None) -> Traces:
         """Return the selected requests and their ledger; raises QueryError."""
         # The alias lets a condition say requests.model; the table has the view's columns and what is exact
         # beside them.
@@ -37,6 +42,7 @@ class Questions:
         requests, ledger = self._queries.run_together(
             f"select * {chosen}",
             f"select * from ledger_rows where trace_id in (select trace_id {chosen})",  # noqa: S608 - as above
+            abandoned=abandoned,
         )
         for answer in (requests, ledger):
             if answer.truncated:
@@ -47,19 +53,29 @@ class Questions:
                 )
         return Traces.from_parts(requests.table, ledger.table)
 
-    def report(self, selection: Selection, *, percentile: float) -> Report:
+    def report(
+        self, selection: Selection, *, percentile: float, abandoned: threading.Event | None = None
+    ) -> Report:
         """Explain the tail of the selected requests; raises QueryError or InputError."""
-        return report(self.traces(selection), percentile=percentile, selection=selection)
+        return report(self.traces(selection, abandoned=abandoned), percentile=percentile, selection=selection)
 
     def trace(self, trace_id: str) -> dict[str, Any]:
-        """Describe one trace; raises NotFoundError. Ids are taken in either case."""
+        """Describe one trace; raises NotFoundError, or QueryError where it is too large. Ids: either case."""
         wanted = trace_id.strip().lower()
         if not _TRACE_ID.fullmatch(wanted):
             raise NotFoundError(f"{trace_id!r} is no trace id: that is 32 hex digits.")
         with self._store.cursor() as cursor:
-            spans = cursor.sql(_sql.query("spans_of_trace"), params={"trace_id": wanted}).to_arrow_table()
+            asked = {"trace_id": wanted, "most": TRACE_SPANS + 1}
+            spans = cursor.sql(_sql.query("spans_of_trace"), params=asked).to_arrow_table()
         if not spans.num_rows:
             raise NotFoundError(f"There is no trace {wanted}. It may not have arrived yet.")
+        if spans.num_rows > TRACE_SPANS:
+            raise QueryError(
+                f"The trace has over {TRACE_SPANS} spans, too many for one description. Ask with SQL: "
+                f"from spans where trace_id = '{wanted}' order by start_unix_nano",
+                code="too_large",
+                status=413,
+            )
         return _with_extras(trace_detail(with_attribute_maps(spans)), spans)
 
 

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
@@ -51,6 +52,13 @@ Done = Callable[[Outcome], None]
 class Sender(Protocol):
     """Takes export requests; `close` returns when all of them are answered."""
 
+    place: str
+    """The directory or URL that they go to."""
+
+    def duplicates(self) -> int:
+        """Return how many spans were stored already, as far as that is known here."""
+        ...
+
     def send(self, body: bytes, done: Done) -> None:
         """Send one request, waiting while too many are in flight; `done` is called once, from any thread."""
         ...
@@ -65,6 +73,7 @@ class StoreSender:
 
     def __init__(self, directory: DataDirectory) -> None:
         settings = Settings()
+        self.place = str(directory.path)
         self.counters = Counters()
         self._store = open_store(directory, settings, create=True)
         reader = SpanReader(Origins(self._store.next_origin_id()), stage_of_span)
@@ -72,6 +81,10 @@ class StoreSender:
         self._slots = threading.Semaphore(IN_FLIGHT)
         self._answered = threading.Condition()
         self._intake.start()
+
+    def duplicates(self) -> int:
+        """Return how many spans were stored already."""
+        return int(self.counters.value("spans_duplicate_total"))
 
     def send(self, body: bytes, done: Done) -> None:
         """Queue one request."""
@@ -103,9 +116,14 @@ class HttpSender:
     """Posts to a collector."""
 
     def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/") + "/v1/traces"
+        self.place = url.rstrip("/")
+        self._url = self.place + "/v1/traces"
         self._pool = ThreadPoolExecutor(CALLS, thread_name_prefix="tailscope-import")
         self._slots = threading.Semaphore(2 * CALLS)
+
+    def duplicates(self) -> int:
+        """Return 0: a collector counts them in its own metrics."""
+        return 0
 
     def send(self, body: bytes, done: Done) -> None:
         """Post one request from a thread of the pool."""
@@ -132,7 +150,7 @@ class HttpSender:
                 reason = _message(error)
                 if error.code not in RETRYABLE:
                     return Outcome(error=MalformedRequestError(reason))
-            except (OSError, DecodeError) as error:
+            except (OSError, HTTPException, DecodeError, UnicodeError) as error:
                 return Outcome(error=StoreUnavailableError(f"no collector answers at {self._url}: {error}"))
             else:
                 partial = answer.partial_success

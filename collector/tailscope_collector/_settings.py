@@ -34,6 +34,7 @@ class Settings:
     query_rows: int = _setting(
         5_000_000, "Most rows that one query returns, whatever limit it asks for.", low=1, high=100_000_000
     )
+    query_mb: int = _setting(256, "Most MiB that the rows of one answer take.", low=1, high=65_536)
     max_queries: int = _setting(4, "Queries that run at the same time; more wait.", low=1, high=64)
     max_request_mb: int = _setting(64, "Largest export request after decompression.", low=1, high=1024)
     commit_ms: int = _setting(50, "How long a commit waits for more spans, at most.", low=1, high=1000)
@@ -48,6 +49,16 @@ class Settings:
     def queue_bytes(self) -> int:
         """The bound of the queue in bytes."""
         return self.queue_mb * MIB
+
+    @property
+    def query_bytes(self) -> int:
+        """The bound of one answer in bytes."""
+        return self.query_mb * MIB
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of DuckDB in bytes."""
+        return self.memory_mb * MIB
 
     @property
     def max_request_bytes(self) -> int:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tailscope_analyzer import Traces
 from tailscope_collector import _arrow, _sql
+from tailscope_collector._watch import stopping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +41,14 @@ class Settler:
         self._counters = counters
         self._guard = threading.Lock()
         self._settled = -1
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        """End what runs at its next chunk and take no more; safe to call twice."""
+        self._closing.set()
 
     def settle(self) -> None:
-        """Make the rows of every trace that got spans since the last time."""
+        """Make the rows of every trace that got spans since the last time; raises QueryError at a stop."""
         with self._guard:
             if self._settled >= self._store.last_batch_seq():
                 return
@@ -61,6 +67,8 @@ class Settler:
         ).to_arrow_table()
         chunks = list(_chunks(changed))
         for number, chunk in enumerate(chunks, start=1):
+            if self._closing.is_set():
+                raise stopping()
             requests, ledger = _rows(cursor, chunk)
             mark = upto if number == len(chunks) else None
             _replace(cursor, chunk, requests, ledger, mark=mark)

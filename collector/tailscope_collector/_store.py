@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 CHECKPOINT_THRESHOLD: Final = "2GB"
 
 
+SPARE_BYTES: Final = 16 << 20
+"""Room that a checkpoint leaves: commits need some meanwhile."""
+
+
 class Store:
     """An open database; a context manager that closes it. A cursor belongs to one thread at a time."""
 
@@ -60,10 +64,19 @@ class Store:
         wal = self.directory.database.with_name(self.directory.database.name + ".wal")
         return wal.stat().st_size if wal.exists() else 0
 
+    def has_room(self) -> bool:
+        """Whether the disk has room for a checkpoint: one that fails half-way ends the database."""
+        return shutil.disk_usage(self.directory.path).free >= self.wal_bytes() + SPARE_BYTES
+
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the database file."""
-        with self.cursor() as cursor:
-            cursor.execute("checkpoint")
+        """Move the write-ahead log into the database file; raises StoreError, also where room is short."""
+        if not self.has_room():
+            raise StoreError(f"Not enough room at {self.directory.path} to move the log into the database.")
+        try:
+            with self.cursor() as cursor:
+                cursor.execute("checkpoint")
+        except duckdb.Error as error:
+            raise StoreError(f"Cannot write {self.directory.database}: {error}") from error
 
     def close(self) -> None:
         """Close the database and let go of the directory; safe to call twice."""
@@ -114,8 +127,13 @@ def _open(directory: DataDirectory, settings: Settings) -> duckdb.DuckDBPyConnec
                 "python_enable_replacements": "false",
             },
         )
+        _set_up(connection, directory)
     except duckdb.Error as error:
         raise StoreError(f"Cannot open {directory.database}: {error}") from error
+    return connection
+
+
+def _set_up(connection: duckdb.DuckDBPyConnection, directory: DataDirectory) -> None:
     connection.execute("set timezone = 'UTC'")
     if not connection.execute("select 1 from duckdb_tables() where table_name = 'span_rows'").fetchone():
         connection.execute("begin")
@@ -127,4 +145,3 @@ def _open(directory: DataDirectory, settings: Settings) -> duckdb.DuckDBPyConnec
     )
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
-    return connection

@@ -7,13 +7,16 @@ protobuf), also gzipped; names the formats it knows and does not read yet. Never
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import re
 import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from tailscope_collector._levels import Levels
 from tailscope_collector._otlp_json import from_tree, read_json
 from tailscope_collector.errors import CollectorError, MalformedRequestError
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 STDIN: Final = "-"
 _GZIP: Final = b"\x1f\x8b"
+_INK: Final = re.compile(rb"\S")
 _SHOWN: Final = 60
 
 
@@ -37,6 +41,7 @@ class Piece:
 
     place: str
     body: bytes = b""
+    spans: int = 0
     refusal: str = ""
 
 
@@ -55,12 +60,14 @@ def read_bytes(name: str) -> bytes:
 
 def pieces(content: bytes, decode: Decoder) -> Iterator[Piece]:
     """Cut a file's content into export requests; raises UnreadableFileError where there is none to find."""
-    text = content.lstrip(b"\xef\xbb\xbf").strip()
+    # Nothing here copies a file that begins with its text: it may be most of the memory.
+    text = content.lstrip(b"\xef\xbb\xbf").lstrip()
     if not text:
         return
     if text[:1] in b"{[":
-        first, _, rest = text.partition(b"\n")
-        if rest.strip() and _is_json(first):
+        end = text.find(b"\n")
+        has_more = end >= 0 and _INK.search(text, end) is not None
+        if has_more and _is_json(text[:end]):
             yield from _lines(content)
             return
         try:
@@ -70,21 +77,24 @@ def pieces(content: bytes, decode: Decoder) -> Iterator[Piece]:
         if not isinstance(tree, Exception):
             yield _whole(tree)
             return
-        if not _is_protobuf(content, decode):
-            if rest.strip() and any(map(_is_json, rest.splitlines())):
+        spans = _protobuf_spans(content, decode)
+        if spans is None:
+            if has_more and any(map(_is_json, text[end:].splitlines())):
                 yield from _lines(content)
                 return
             raise UnreadableFileError(f"is not JSON: {tree}")
-    elif not _is_protobuf(content, decode):
-        if any(_is_json(line) for line in text.splitlines()):
-            yield from _lines(content)
-            return
-        raise UnreadableFileError(f"is neither OTLP JSON nor an OTLP protobuf request{_looks(text)}")
-    yield Piece("", content)
+    else:
+        spans = _protobuf_spans(content, decode)
+        if spans is None:
+            if any(_is_json(line) for line in text.splitlines()):
+                yield from _lines(content)
+                return
+            raise UnreadableFileError(f"is neither OTLP JSON nor an OTLP protobuf request{_looks(text)}")
+    yield Piece("", content, spans)
 
 
 def _lines(content: bytes) -> Iterator[Piece]:
-    for number, line in enumerate(content.splitlines(), start=1):
+    for number, line in enumerate(io.BytesIO(content), start=1):
         if line.strip():
             yield _line(f"line {number}", line)
 
@@ -94,7 +104,9 @@ def _line(place: str, line: bytes) -> Piece:
         request = read_json(line)
     except MalformedRequestError as error:
         return Piece(place, refusal=str(error))
-    return Piece(place, request.body) if not request.warning else Piece(place, refusal=request.warning)
+    if request.warning:
+        return Piece(place, refusal=request.warning)
+    return Piece(place, request.body, request.spans)
 
 
 def _whole(tree: Any) -> Piece:
@@ -107,7 +119,7 @@ def _whole(tree: Any) -> Piece:
         raise UnreadableFileError(str(error)) from error
     if request.warning:
         raise UnreadableFileError(request.warning)
-    return Piece("", request.body)
+    return Piece("", request.body, request.spans)
 
 
 # What the first item of a list, or an object itself, has in formats that are not OTLP.
@@ -147,12 +159,12 @@ def _is_json(line: bytes) -> bool:
         return False
 
 
-def _is_protobuf(content: bytes, decode: Decoder) -> bool:
+def _protobuf_spans(content: bytes, decode: Decoder) -> int | None:
+    """Count the spans of an export request; None where the content is none."""
     try:
-        decode([content])
+        return len(Levels.of(decode([content])).spans)
     except MalformedRequestError:
-        return False
-    return True
+        return None
 
 
 def _looks(text: bytes) -> str:

@@ -4,6 +4,7 @@
     ├── StoreError            the data directory: missing, held by another collector, of another version
     │   ├── StoreMissingError
     │   ├── StoreHeldError
+    │   ├── StoreGoneError
     │   └── StoreVersionError
     ├── ListenError           a port that cannot be opened
     └── RequestError          an export request that is answered with an error
@@ -37,6 +38,10 @@ class StoreMissingError(StoreError):
 
 class StoreHeldError(StoreError):
     """Another process owns the data directory."""
+
+
+class StoreGoneError(StoreError):
+    """The data directory was deleted or replaced while this process used it."""
 
 
 class StoreVersionError(StoreError):

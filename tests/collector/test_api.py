@@ -11,7 +11,7 @@ import pytest
 
 from tailscope_analyzer import NotFoundError, connect
 from tests.collector.building import MS, SpanSpec, body
-from tests.collector.serving import ask, call, post_json, post_protobuf
+from tests.collector.serving import ask, ask_rows, call, post_json, post_protobuf
 
 if TYPE_CHECKING:
     from tailscope_collector import Collector
@@ -61,6 +61,31 @@ def test_json_rows_are_plain_json(collector: Collector) -> None:
         ]
     ]
     assert answer["truncated"] is False
+
+
+def test_json_carries_times_that_python_has_not(collector: Collector) -> None:
+    odd = "select date '20000-01-01' as d, timestamp '0044-03-15 (BC)' as t, timestamp '2025-01-01' as u"
+
+    answer = ask(collector.url, odd)
+
+    assert [type(value) for value in answer["rows"][0]] == [str, str, str]
+    assert answer["rows"][0][2] == "2025-01-01T00:00:00"
+    nested = post_json(
+        f"{collector.url}/api/sql", {"query": "select [date '20000-01-01'] as l"}, Accept="application/json"
+    )
+    assert (nested.status, nested.json["error"]["code"]) == (400, "bad_query")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2_000, 2_001, 150_000])
+def test_an_answer_in_parts_is_whole(collector: Collector, rows: int) -> None:
+    query = {"query": "select i, repeat('x', 10) as x from range(150000) t(i)", "limit": rows}
+
+    as_json = post_json(f"{collector.url}/api/sql", query, Accept="application/json").json
+    as_arrow = pa.ipc.open_stream(post_json(f"{collector.url}/api/sql", query).body).read_all()
+
+    assert as_json["rows"] == [[i, "x" * 10] for i in range(rows)]
+    assert list(as_json) == ["columns", "types", "rows", "truncated"]
+    assert as_arrow.column("i").to_pylist() == list(range(rows))
 
 
 def test_without_an_accept_header_the_answer_is_an_arrow_stream(filled: Collector) -> None:
@@ -154,6 +179,18 @@ def test_an_unknown_trace_is_not_found(collector: Collector, trace_id: str) -> N
         connect(collector.url).trace(trace_id)
 
 
+def test_a_trace_too_large_to_describe_is_refused_with_the_way_out(
+    filled: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailscope_collector._questions.TRACE_SPANS", 1)
+
+    answer = call(f"{filled.url}/api/traces/{1:032x}")
+
+    assert (answer.status, answer.json["error"]["code"]) == (413, "too_large")
+    query = answer.json["error"]["message"].partition("SQL: ")[2]
+    assert len(ask_rows(filled.url, query)) == 2
+
+
 def test_health_readiness_and_metrics(filled: Collector) -> None:
     post_protobuf(
         filled.url, body(SpanSpec(trace=1, span=1, kind=2, name="POST /predict", duration_ns=10 * MS))
@@ -174,6 +211,15 @@ def test_health_readiness_and_metrics(filled: Collector) -> None:
     assert metrics[prefix + 'requests_refused_total{reason="malformed"}'] == "1"
     assert metrics[prefix + "queue_bytes"] == "0"
     assert float(metrics[prefix + "commit_seconds_total"]) > 0
+
+
+def test_metrics_spell_large_counters_exactly(collector: Collector) -> None:
+    collector.counters.add("request_bytes_total", 12_345_678_901)
+
+    assert (
+        "tailscope_collector_request_bytes_total 12345678901\n"
+        in call(f"{collector.url}/metrics").body.decode()
+    )
 
 
 def test_info_names_version_and_counts(filled: Collector) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tailscope_analyzer import Client, Selection, SourceError
 from tailscope_collector import Collector, LocalSource, open_data
+from tailscope_collector._directory import DataDirectory
+from tailscope_collector._store import Store
 from tailscope_collector.commands import serve as serve_command
 from tailscope_collector.errors import (
     ListenError,
@@ -18,8 +21,8 @@ from tailscope_collector.errors import (
     StoreMissingError,
     StoreVersionError,
 )
-from tests.collector.building import SpanSpec, body
-from tests.collector.serving import post_protobuf
+from tests.collector.building import Bench, SpanSpec, body
+from tests.collector.serving import call, post_protobuf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,3 +118,72 @@ def test_a_wrong_bound_is_a_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFi
 
     assert caught.value.code == 2
     assert "queue_mb is 0; it must be between 1 and 16384" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["65536", "-1"])
+@pytest.mark.parametrize("flag", ["--grpc-port", "--http-port"])
+def test_a_number_that_is_no_port_is_a_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, port: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        serve_command.main(["--data", str(tmp_path), f"{flag}={port}"])
+
+    assert caught.value.code == 2
+    assert f"{port} is no port; it must be between 0 and 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_nothing_is_acknowledged_once_the_directory_is_gone(tmp_path: Path, comes_back: bool) -> None:
+    data = tmp_path / "data"
+    with Collector(data) as collector:
+        assert post_protobuf(collector.url, body(SpanSpec(span=1))).status == 200
+        shutil.rmtree(data)
+        if comes_back:
+            data.mkdir()
+            (data / "lock").touch()
+
+        answer = post_protobuf(collector.url, body(SpanSpec(span=2)))
+
+        assert answer.status == 503
+        assert b"was deleted or replaced while in use" in answer.body
+        assert call(f"{collector.url}/healthz").status == 503
+
+
+def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "collector.tmp").mkdir()
+
+    with pytest.raises(StoreError, match=r"Cannot write .*collector\.json"), Collector(tmp_path):
+        pass
+
+    assert not DataDirectory(tmp_path).is_held()
+
+
+def test_a_stop_that_cannot_checkpoint_is_still_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_store: Store) -> None:
+        raise StoreError("No space left on device")
+
+    with Collector(tmp_path) as collector:
+        assert post_protobuf(collector.url, body(SpanSpec())).status == 200
+        monkeypatch.setattr(Store, "checkpoint", full)
+
+    assert "the log was not moved into the database file" in caplog.text
+    with open_data(tmp_path) as again:  # type: ignore[attr-defined]
+        assert again.sql("select count(*) from spans").rows == [(1,)]
+
+
+def test_a_full_disk_puts_the_checkpoint_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailscope_collector._commit.TIDY_BYTES", 1)
+    with Bench(tmp_path) as bench:
+        bench.ingest(body(SpanSpec()))
+        with monkeypatch.context() as full:
+            full.setattr("tailscope_collector._store.SPARE_BYTES", 1 << 60)
+            bench.committer.tidy()
+            with pytest.raises(StoreError, match="Not enough room"):
+                bench.store.checkpoint()
+        assert bench.store.wal_bytes() > 0
+
+        bench.committer.tidy()
+
+        assert bench.store.wal_bytes() == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import socket
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +79,10 @@ def test_a_bad_line_does_not_lose_the_others(tmp_path: Path, capsys: pytest.Capt
     assert f"{file}, line 1: The body is not JSON" in said
     assert f"{file}, line 3: No spans were found. Unknown keys were passed over: $.spans" in said
     assert f"{file}, line 4: 1 spans rejected: trace id is not 16 bytes" in said
-    assert "Imported 3 requests of 1 file; refused 3, with 1 spans rejected." in said
+    assert (
+        f"Imported 2 spans in 3 export requests of 1 file into {tmp_path / 'data'}; "
+        "refused 2 requests, 1 span."
+    ) in said
 
 
 @pytest.mark.parametrize(
@@ -107,6 +112,26 @@ def test_what_is_no_otlp_is_named(
     assert said in err
 
 
+def test_what_was_imported_is_said_in_spans_and_where_it_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "request.pb"
+    file.write_bytes(body(SpanSpec(span=1), SpanSpec(span=2), SpanSpec(span=3)))
+
+    assert run(tmp_path, file, file) == 0
+    said = capsys.readouterr().err
+    assert (
+        f"Imported 6 spans in 2 export requests of 2 files into {tmp_path / 'data'}, "
+        "where 3 of them stood already."
+    ) in said
+
+    with Collector(tmp_path / "data") as collector:
+        assert import_files.main([str(file), "--url", collector.url]) == 0
+        assert (
+            f"Imported 3 spans in 1 export request of 1 file into {collector.url}." in capsys.readouterr().err
+        )
+
+
 def test_a_missing_file_and_a_directory_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, tmp_path / "nowhere", tmp_path) == 1
 
@@ -134,6 +159,41 @@ def test_no_collector_at_the_url_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert import_files.main([str(file), "--url", "nonsense"]) == 1
 
 
+@pytest.mark.parametrize(
+    "reply", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", b""]
+)
+def test_a_server_that_is_no_collector_loses_nothing_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reply: bytes
+) -> None:
+    file = tmp_path / "one.json"
+    file.write_text(request_line(1))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answering = threading.Thread(target=answer_once, args=(server, reply))
+        answering.start()
+
+        assert import_files.main([str(file), "--url", f"http://127.0.0.1:{server.getsockname()[1]}"]) == 1
+
+        answering.join()
+    said = capsys.readouterr().err
+    assert "no collector answers at" in said
+    assert "Imported 0 spans" in said
+
+
+def answer_once(server: socket.socket, reply: bytes) -> None:
+    peer, _ = server.accept()
+    with peer:
+        peer.recv(65_536)
+        peer.sendall(reply)
+
+
+def test_a_url_whose_port_is_no_number_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "one.json"
+    file.write_text(request_line(1))
+
+    assert import_files.main([str(file), "--url", "http://127.0.0.1:abc"]) == 1
+    assert "nonnumeric port" in capsys.readouterr().err
+
+
 def otlp_files() -> list[tuple[Path, int | None]]:
     """Return the OTLP files of the shared folder with the number of spans that its index names."""
     lines = shared_file("traces/index.tsv").read_text().splitlines()
@@ -151,7 +211,7 @@ def test_every_otlp_file_of_the_shared_folder_is_imported_or_refused_with_its_re
 
     code = run(tmp_path, *files)
 
-    said = capsys.readouterr().err
+    said, _, _ = capsys.readouterr().err.partition("\nImported ")
     refused = {
         Path(line.partition(":")[0].partition(",")[0]).name for line in said.splitlines() if "otlp_" in line
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -148,6 +150,49 @@ def test_a_query_over_the_memory_cap_is_refused_and_the_store_lives_on(tmp_path:
             bench.source.sql("select list(repeat('x', 1000000) || i) from range(1000) t(i)")
 
         assert bench.ingest(body(SpanSpec())) == 0
+
+
+def test_an_answer_of_too_many_bytes_is_refused(bench: Bench) -> None:
+    small = queries(bench, query_mb=1)
+
+    with pytest.raises(QueryError, match="over 1 MiB in its first") as caught:
+        small.run("select repeat('x', 1000) from range(100000)")
+
+    assert (caught.value.code, caught.value.status) == ("too_large", 413)
+    assert small.run("select repeat('x', 1000) from range(100)").table.num_rows == 100
+
+
+def test_a_query_that_fills_the_memory_of_the_process_is_stopped(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailscope_collector._watch.HEADROOM_BYTES", 0)
+    monkeypatch.setattr(Settings, "memory_bytes", -(1 << 40))
+    fill = "select md5(i::varchar) as m from range(1000000000) t(i) order by m"
+
+    with pytest.raises(QueryError, match="MiB of memory") as caught:
+        queries(bench).run(fill)
+
+    assert (caught.value.code, caught.value.status) == ("out_of_memory", 413)
+
+
+def test_a_query_that_nobody_waits_for_is_stopped(bench: Bench) -> None:
+    gone = threading.Event()
+    gone.set()
+
+    with pytest.raises(QueryError, match="Nobody waits"):
+        queries(bench).run("select count(*) from range(1000000000000)", abandoned=gone)
+
+
+def test_a_stop_ends_the_query_that_runs_and_refuses_the_next(bench: Bench) -> None:
+    asked = queries(bench)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(asked.run, "select count(*) from range(1000000000000)")
+        asked.close()
+
+        with pytest.raises(QueryError, match="is stopping"):
+            running.result(30)
+    with pytest.raises(QueryError, match="is stopping"):
+        asked.run("select 1")
 
 
 def test_rows_are_capped_and_the_cut_is_said(bench: Bench) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -32,26 +33,37 @@ SHOWN_REFUSALS = 20
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the requests of all files; thread-safe."""
+    """What became of the spans and export requests of all files; thread-safe."""
 
+    spans: int = 0
     requests: int = 0
-    rejected_spans: int = 0
+    refused_files: int = 0
+    refused_requests: int = 0
+    refused_spans: int = 0
     refusals: list[str] = field(default_factory=list[str])
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def refuse(self, where: str, reason: str) -> None:
-        """Note that something was refused, and why."""
+    def refuse_file(self, name: str, reason: str) -> None:
+        """Note that nothing more of a file can be read, and why."""
         with self._guard:
+            self.refused_files += 1
+            self.refusals.append(f"{name}: {reason}")
+
+    def refuse_request(self, where: str, reason: str) -> None:
+        """Note that a part of a file was refused, and why."""
+        with self._guard:
+            self.refused_requests += 1
             self.refusals.append(f"{where}: {reason}")
 
-    def answer(self, where: str, outcome: Outcome) -> None:
-        """Note the answer to one request."""
+    def answer(self, where: str, spans: int, outcome: Outcome) -> None:
+        """Note the answer to one request of so many spans."""
         if outcome.error is not None:
-            self.refuse(where, str(outcome.error))
+            self.refuse_request(where, str(outcome.error))
             return
         with self._guard:
             self.requests += 1
-            self.rejected_spans += outcome.rejected
+            self.spans += spans - outcome.rejected
+            self.refused_spans += outcome.rejected
             if outcome.rejected:
                 self.refusals.append(f"{where}: {outcome.message}")
 
@@ -89,7 +101,7 @@ def main(argv: list[str]) -> int:
         _import(args.files, sender, tally)
     finally:
         sender.close()
-    return _report(tally, len(args.files))
+    return _report(tally, len(args.files), sender)
 
 
 def _import(files: list[str], sender: Sender, tally: Tally) -> None:
@@ -108,27 +120,33 @@ def _import_file(name: str, decode: Decoder, sender: Sender, tally: Tally) -> No
         for piece in pieces(read_bytes(name), decode):
             where = f"{name}, {piece.place}" if piece.place else name
             if piece.refusal:
-                tally.refuse(where, piece.refusal)
+                tally.refuse_request(where, piece.refusal)
             else:
-                sender.send(piece.body, lambda outcome, where=where: tally.answer(where, outcome))  # type: ignore[misc]
+                sender.send(piece.body, partial(tally.answer, where, piece.spans))
     except UnreadableFileError as error:
-        tally.refuse(name, str(error))
+        tally.refuse_file(name, str(error))
 
 
-def _report(tally: Tally, files: int) -> int:
-    refused = len(tally.refusals)
+def _report(tally: Tally, files: int, sender: Sender) -> int:
+    more = len(tally.refusals) - SHOWN_REFUSALS
     _say(tally.refusals[:SHOWN_REFUSALS])
-    if refused > SHOWN_REFUSALS:
-        _say([f"... and {refused - SHOWN_REFUSALS} more"])
-    counts = f"Imported {tally.requests} requests of {files} {'file' if files == 1 else 'files'}"
-    _say(
-        [
-            f"{counts}; refused {refused}, with {tally.rejected_spans} spans rejected."
-            if refused
-            else f"{counts}."
-        ]
+    if more > 0:
+        _say([f"... and {more:,} more"])
+    said = (
+        f"Imported {_count(tally.spans, 'span')} in {_count(tally.requests, 'export request')} "
+        f"of {_count(files, 'file')} into {sender.place}"
     )
+    if duplicates := sender.duplicates():
+        said += f", where {duplicates:,} of them stood already"
+    counts = {"file": tally.refused_files, "request": tally.refused_requests, "span": tally.refused_spans}
+    if refused := [_count(count, noun) for noun, count in counts.items() if count]:
+        said += f"; refused {', '.join(refused)}"
+    _say([f"{said}."])
     return 1 if refused else 0
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _say(lines: Iterable[str]) -> None:

@@ -12,11 +12,14 @@ import signal
 import sys
 import threading
 from dataclasses import fields
+from typing import Final
 
 from tailscope.conventions import DEFAULT_DATA_DIR, DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, ENV_DATA
 from tailscope_collector._collector import Collector
 from tailscope_collector._settings import Settings
 from tailscope_collector.errors import CollectorError
+
+LAST_PORT: Final = 65_535
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,13 +37,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     made.add_argument(
         "--grpc-port",
-        type=int,
+        type=_port,
         default=DEFAULT_GRPC_PORT,
         help="OTLP/gRPC; 0 is a free port (default: %(default)s)",
     )
     made.add_argument(
         "--http-port",
-        type=int,
+        type=_port,
         default=DEFAULT_HTTP_PORT,
         help="OTLP/HTTP and SQL; 0 is a free port (default: %(default)s)",
     )
@@ -53,6 +56,13 @@ def parser() -> argparse.ArgumentParser:
             help=f"{setting.metadata['help']} (default: %(default)s)",
         )
     return made
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{number} is no port; it must be between 0 and {LAST_PORT}")
+    return number
 
 
 def main(argv: list[str]) -> int:

@@ -1,4 +1,5 @@
--- One row is one span of the trace $trace_id, with all that is known of it. Ordered by start and span id.
+-- One row is one span of the trace $trace_id, with all that is known of it; $most rows at most. Ordered by start and
+-- span id.
 select
     s.trace_id,
     s.span_id,
@@ -30,9 +31,13 @@ select
     o.resource,
     s.events,
     s.links
-from span_rows as s
+from (
+    select *
+    from span_rows
+    where trace_id = $trace_id
+    limit $most
+) as s
 inner join origin_rows as o on o.origin_id = s.origin_id
-where s.trace_id = $trace_id
 order by
     s.start_unix_nano,
     s.span_id
