@@ -38,7 +38,14 @@ def planted_table(measured: list[Measured], *, percentile: float) -> Table:
 
     `measured` compares requests that met the fault with all others; the last column is its part of the split.
     """
-    table = Table(title="Planted on purpose, and where it shows", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(
+        title="Planted on purpose, and where it shows",
+        title_justify="left",
+        caption=f"measured: requests that met the fault, less all others. of p{percentile * 100:g}: the fault's part "
+        "of the split, which rests on the requests around that percentile and may hold few that met it.",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+    )
     table.add_column("planted (share of the requests)", ratio=1)
     table.add_column("shows in")
     table.add_column("requests", justify="right")
