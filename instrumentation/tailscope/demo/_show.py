@@ -41,8 +41,9 @@ def planted_table(measured: list[Measured], *, percentile: float) -> Table:
     table = Table(
         title="Planted on purpose, and where it shows",
         title_justify="left",
-        caption=f"measured: requests that met the fault, less all others. of p{percentile * 100:g}: the fault's part "
-        "of the split, which rests on the requests around that percentile and may hold few that met it.",
+        caption="measured: requests that met the fault, less all others. "
+        f"of p{percentile * 100:g}: the fault's part of the split, which rests on the requests around that "
+        "percentile and may hold few that met it.",
         caption_justify="left",
         box=SIMPLE_HEAD,
     )
