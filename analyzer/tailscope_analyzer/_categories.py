@@ -7,13 +7,15 @@ given to a neighbour.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from tailscope.conventions import CATEGORIES
 from tailscope_analyzer._columns import KIND, SpanColumns
+from tailscope_analyzer._edges import call_name, gap_name
 from tailscope_analyzer._forest import ENTRY_KINDS, Forest
+from tailscope_analyzer._peers import peers_of
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Ints
@@ -51,7 +53,10 @@ def label(spans: SpanColumns, forest: Forest) -> Labels:
     category[waits] = CATEGORY["queue"]
     category[gap] = CATEGORY["gap"]
     stage = np.where(gap, network, np.where(stage < 0, other, stage))
-    operation, operations = _operations(spans, gap, callee)
+    operations = [*spans.operation.values]
+    operation = spans.operation.codes.copy()
+    _name_gaps(spans, np.flatnonzero(gap), callee, operation, operations)
+    _name_dependencies(spans, np.flatnonzero(category == CATEGORY["dependency"]), operation, operations)
     return Labels(stage, category, operation, stages, operations)
 
 
@@ -93,19 +98,28 @@ def _has_stage_below(spans: SpanColumns, parent: Ints) -> Bools:
     return below
 
 
-def _operations(spans: SpanColumns, gap: Bools, callee: Ints) -> tuple[Ints, list[str]]:
-    """Name own time after its span, and a gap after the two services it lies between."""
-    operations = [*spans.operation.values]
-    operation = spans.operation.codes.copy()
+def _name_gaps(spans: SpanColumns, row: Ints, callee: Ints, operation: Ints, operations: list[str]) -> None:
+    """Name gaps after the two services that they lie between."""
     services = spans.service.values
-    row = np.flatnonzero(gap)
-    caller, called = spans.service.codes[row], spans.service.codes[callee[row]]
-    edges, edge_of = np.unique(caller * max(len(services), 1) + called, return_inverse=True)
+    width = max(len(services), 1)
+    edges, edge_of = np.unique(
+        spans.service.codes[row] * width + spans.service.codes[callee[row]], return_inverse=True
+    )
     operation[row] = len(operations) + edge_of
-    operations += [
-        f"{services[edge // len(services)]} -> {services[edge % len(services)]}" for edge in edges.tolist()
-    ]
-    return operation, operations
+    pairs = (divmod(edge, width) for edge in cast("list[int]", edges.tolist()))
+    operations += [gap_name(services[one], services[other]) for one, other in pairs]
+
+
+def _name_dependencies(spans: SpanColumns, row: Ints, operation: Ints, operations: list[str]) -> None:
+    """Name calls after service, peer and span, where the span says who the peer is."""
+    peer, peers = peers_of(spans)
+    row = row[peer[row] >= 0]
+    columns = np.stack([spans.service.codes[row], peer[row], spans.operation.codes[row]])
+    calls, call_of = np.unique(columns, axis=1, return_inverse=True)
+    services, names = spans.service.values, spans.operation.values
+    operation[row] = len(operations) + call_of
+    codes = cast("list[list[int]]", calls.T.tolist())
+    operations += [call_name(services[one], peers[other], names[span]) for one, other, span in codes]
 
 
 def _code(names: list[str], name: str) -> int:

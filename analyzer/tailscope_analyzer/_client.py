@@ -14,10 +14,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from datetime import UTC, datetime
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from tailscope.conventions import DEFAULT_HTTP_PORT
 from tailscope_analyzer._errors import AnalyzerError, InputError, NotFoundError, QueryError, SourceError
+from tailscope_analyzer._names import readable
 from tailscope_analyzer._report import Report
 from tailscope_analyzer._source import Selection, SqlResult
 from tailscope_analyzer._traces import Traces
@@ -34,6 +36,7 @@ TRUNCATED_HEADER: Final = "X-Tailscope-Truncated"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TIMEOUT_S: Final = 120.0
 GREETING_TIMEOUT_S: Final = 2.0
+MOST_OF_AN_ANSWER: Final = 200
 MOST_ROWS: Final = 2**31 - 1
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -182,11 +185,19 @@ class Client:
             with error:
                 raise self._refusal(error, path) from error
         except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            raise SourceError(
-                f"Cannot reach a collector at {self.url}: {reason}. "
-                "Start one with 'tailscope serve --data DIR', or pass another --url, or --data DIR."
-            ) from error
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> SourceError:
+        if isinstance(error, BadStatusLine) and not isinstance(error, RemoteDisconnected):
+            return SourceError(
+                f"{self.url} does not speak HTTP; that may be the gRPC port, the HTTP port is "
+                f"{DEFAULT_HTTP_PORT} by default."
+            )
+        reason = readable(str(getattr(error, "reason", None) or error), MOST_OF_AN_ANSWER)
+        return SourceError(
+            f"Cannot reach a collector at {self.url}: {reason}. "
+            "Start one with 'tailscope serve --data DIR', or pass another --url, or --data DIR."
+        )
 
     def _refusal(self, error: urllib.error.HTTPError, path: str) -> AnalyzerError:
         text = error.read().decode("utf-8", "replace")
@@ -194,10 +205,8 @@ class Client:
             said = json.loads(text)["error"]
             code, message = str(said["code"]), str(said["message"])
         except (ValueError, KeyError, TypeError):
-            code, message = (
-                "unexpected",
-                f"{self.url}{path.partition('?')[0]} answered {error.code}: {text[:200].strip()}",
-            )
+            where, answer = self.url + path.partition("?")[0], readable(text, MOST_OF_AN_ANSWER)
+            code, message = "unexpected", f"{where} answered {error.code}: {answer}"
         if error.code == 401:
             return QueryError(f"{self.url} wants a query token: set {ENV_TOKEN}.", code=code, status=401)
         if error.code == 404:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tailscope.conventions import GPU_TIME_MS, SPAN_KINDS, STAGE, UNKNOWN_SERVICE
+from tailscope.conventions import GPU_TIME_MS, PEER_KEYS, SPAN_KINDS, STAGE, UNKNOWN_SERVICE
 from tailscope_analyzer._arrow import Coded, coded, distinct, distinct_pairs, frame_of, integers
 from tailscope_analyzer._attributes import Found, find_attributes
 from tailscope_analyzer._errors import InputError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tailscope_analyzer._arrow import Column
 
 KIND = {name: number for number, name in enumerate(SPAN_KINDS)}
-KEYS = (STAGE, GPU_TIME_MS, *REQUEST_KEYS)
+KEYS = (STAGE, GPU_TIME_MS, *PEER_KEYS, *REQUEST_KEYS)
 """Every attribute that is read, so that one pass over the attributes finds them all."""
 
 

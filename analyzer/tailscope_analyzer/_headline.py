@@ -1,30 +1,31 @@
 """The one sentence that somebody on call reads first.
 
-Owns what stands out and how it is said. A stage that is only as much slower as slow requests are anyway does
-not stand out, and then the sentence says that nothing does.
+Owns how findings are said. A stage that is only as much slower as slow requests are anyway does not stand
+out, and then the sentence says that nothing does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailscope_analyzer._findings import findings, standing_out
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
 
 if TYPE_CHECKING:
+    from tailscope_analyzer._findings import Finding
     from tailscope_analyzer._report import Report, StageRow
 
-WAITS = frozenset({"queue", "gap", "dependency", "gc", "untraced", "host_wait"})
-LEAST_SHARE = 0.2
-LEAST_OF_TAIL = 0.05
 LEAST_EXCESS = 0.01
 """A tail that is less than this above a typical request is none."""
-LEAST_GROWTH = 2.0
-"""Work below twice its typical time in the tail is ordinary spread. Waits need no such growth."""
+SAME = 0.01
+"""Two values of a percentile that are this close are told as one."""
+MOST_OF_THE_MEDIAN = 0.5
+WAITS_OF_A_REQUEST = frozenset({"queue", "gap", "dependency", "gc"})
 
 WORDS = {
     "queue": "waiting in the queue of {service}",
-    "gap": "the gap between {caller} and {callee}, which no span of either explains",
+    "gap": "the gap between {service} and {callee}, which no span of either explains",
     "dependency": "calls that {service} makes during {stage}",
     "gc": "garbage collection in {service} during {stage}",
     "untraced": "time inside {service} that no stage covers",
@@ -42,18 +43,9 @@ OUTSIDE_STAGES = {
 }
 """The same of the stage `other`, which is none."""
 
-
-def standing_out(report: Report) -> tuple[StageRow, ...]:
-    """Return the rows that explain the tail, largest first; empty when nothing does."""
-    tail_ms = report.tail_ms or 0.0
-    return tuple(
-        row
-        for row in report.stages
-        if row.ci95_ms[0] > 0
-        and row.share >= LEAST_SHARE
-        and row.excess_ms >= LEAST_OF_TAIL * tail_ms
-        and (row.category in WAITS or row.tail_ms >= LEAST_GROWTH * row.typical_ms)
-    )
+ACROSS_STAGES = "garbage collection in {service}, across its stages"
+TO_A_PEER = "waiting for {callee}, called by {service} during {stage}"
+TO_A_PEER_OUTSIDE = "waiting for {callee}, called by {service} outside any stage"
 
 
 def headline(report: Report) -> str:
@@ -63,36 +55,85 @@ def headline(report: Report) -> str:
         return "No requests match."
     if not report.stages or report.baseline.ms is None:
         return f"No answer for {name}: {report.quality.verdict}."
-    typical, tail = report.baseline.ms, report.baseline.ms + report.excess_ms
-    found = standing_out(report)
-    compared = f"{name} is {milliseconds(tail)}, {milliseconds(report.excess_ms)} above a typical request"
+    already, tail = _already(report), report.baseline.ms + report.excess_ms
     if report.excess_ms <= LEAST_EXCESS * tail:
-        return f"Nothing stands out: {name} is {milliseconds(tail)}, no more than a typical request."
+        return f"{already}Nothing stands out: {name} is {milliseconds(tail)}, no more than {_base(report)}."
+    found = standing_out(report)
     if not found:
-        top = report.stages[0]
+        top = findings(report)[0]
         growth = f", {top.tail_ms / top.typical_ms:.1f} times its typical time" if top.typical_ms > 0 else ""
         return (
-            f"Nothing stands out: {compared} ({milliseconds(typical)}), and the largest part of that is "
-            f"ordinary spread of {explain(top, report)} (+{milliseconds(top.excess_ms)}{growth})."
+            f"{already}Nothing stands out: {_compared(report, tail)}, and the largest part of that is "
+            f"ordinary spread of {explain(top)} (+{milliseconds(top.excess_ms)}{growth})."
         )
     first = found[0]
-    low, high = first.ci95_ms
     sentence = (
-        f"{compared}: {milliseconds(first.excess_ms)} of that ({first.share:.0%}, 95 % interval "
-        f"{milliseconds(low)} to {milliseconds(high)}) is {explain(first, report)}"
+        f"{already}{_compared(report, tail)}: {milliseconds(first.excess_ms)} of that "
+        f"({first.share:.0%}{_interval(first)}) is {explain(first)}"
     )
-    others = [f"{milliseconds(row.excess_ms)} {explain(row, report)}" for row in found[1:3]]
+    others = [f"{milliseconds(other.excess_ms)} {explain(other)}" for other in found[1:3]]
     return sentence + (f"; another {' and '.join(others)}." if others else ".")
 
 
-def explain(row: StageRow, report: Report) -> str:
-    """Say in words what a row's time is."""
-    edge = next((edge for edge in report.edges if edge.caller == row.service), None)
-    caller, callee = (edge.caller, edge.callee) if edge else (row.service, "the service it calls")
-    names = {"service": row.service, "stage": row.stage, "caller": caller, "callee": callee}
+def _already(report: Report) -> str:
+    """Say first when most of the median request is a wait: then the tail is not the problem's beginning."""
+    median_ms = sum(row.median_ms or 0.0 for row in report.stages)
+    if report.baseline.kind == "p50" or median_ms <= 0 or report.latency_ms.p50 is None:
+        return ""
+    waits = [found for found in findings(report) if found.first.category in WAITS_OF_A_REQUEST]
+    share, longest = max(
+        ((sum(row.median_ms or 0.0 for row in found.rows) / median_ms, found) for found in waits),
+        key=lambda pair: pair[0],
+        default=(0.0, None),
+    )
+    if longest is None or share < MOST_OF_THE_MEDIAN:
+        return ""
+    return (
+        f"Half of all requests already wait: {explain(longest)} is {share:.0%} of the p50 of "
+        f"{milliseconds(report.latency_ms.p50)}. "
+    )
+
+
+def _compared(report: Report, tail_ms: float) -> str:
+    """Give the percentile of the sample, and what lies above the baseline: that is of the smoothed one."""
+    name, sample_ms = percentile_name(report.percentile), report.percentile_ms
+    above = f"{milliseconds(report.excess_ms)} above {_base(report)}"
+    if sample_ms is None or abs(tail_ms - sample_ms) <= SAME * sample_ms:
+        return f"{name} is {milliseconds(tail_ms if sample_ms is None else sample_ms)}, {above}"
+    smoothed = f"smoothed {milliseconds(tail_ms)}, which the split explains"
+    return f"{name} is {milliseconds(sample_ms)} ({smoothed}: {above})"
+
+
+def _base(report: Report) -> str:
+    return "a typical request" if report.baseline.kind == "p50" else "the faster half of requests"
+
+
+def _interval(found: Finding) -> str:
+    """Give the interval of a row; those of several rows do not add up to one."""
+    if len(found.rows) > 1:
+        return ""
+    low, high = found.first.ci95_ms
+    return f", 95 % interval {milliseconds(low)} to {milliseconds(high)}"
+
+
+def explain(found: Finding) -> str:
+    """Say in words what the time of a finding is."""
+    row = found.first
     known = WORDS | OUTSIDE_STAGES if row.stage == "other" else WORDS
     words = known.get(row.category, known["self"])
-    return words.format(**{key: readable(name) for key, name in names.items()})
+    if len(found.rows) > 1:
+        words = ACROSS_STAGES
+    elif row.category == "dependency" and row.callees and row.callees[0]:
+        words = TO_A_PEER_OUTSIDE if row.stage == "other" else TO_A_PEER
+    return words.format(service=readable(row.service), stage=readable(row.stage), callee=_called(row))
+
+
+def _called(row: StageRow) -> str:
+    """Name who was called, and how many others."""
+    if not row.callees:
+        return "the service it calls"
+    others = len(row.callees) - 1
+    return readable(row.callees[0]) + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
 
 
 def milliseconds(value: float) -> str:

@@ -12,6 +12,11 @@ MOST_LETTERS: Final = 60
 """A sentence with longer names in it cannot be read."""
 
 
+def printable(text: str) -> str:
+    """Return text in which no control character but the line break is left for a terminal to obey."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+
+
 def readable(name: str, most: int = MOST_LETTERS) -> str:
     """Return a name on one line, printable throughout and at most `most` letters long."""
     plain = "".join(letter for letter in " ".join(name.split()) if letter.isprintable())

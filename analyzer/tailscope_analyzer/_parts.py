@@ -1,7 +1,7 @@
 """Requests in order of duration, each as a sum of parts: the matrix that the tail is split with.
 
 Owns turning requests and ledger into sorted durations and a sparse matrix, one column per part (service,
-stage, category and, of a gap, its edge). A row sums to its duration: what the ledger leaves out is
+stage, category and, of a call, whom it went to). A row sums to its duration: what the ledger leaves out is
 untraced.
 """
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from scipy.sparse import csr_array
 
 from tailscope_analyzer._arrow import coded, distinct, pc
+from tailscope_analyzer._edges import CATEGORIES_BETWEEN, callee_of
 from tailscope_analyzer._errors import InputError
 
 if TYPE_CHECKING:
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """Name one column: a ledger key without its operation, but with the edge of a gap."""
+    """Name one column: a ledger key without its operation, but with the callee of a gap or dependency."""
 
     service: str
     stage: str
     category: str
-    edge: str = ""
+    callee: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +81,25 @@ def _cells(requests: pl.DataFrame, ledger: pl.DataFrame) -> tuple[tuple[Ints, In
     """Return row, part and nanoseconds of every ledger row of the requests, and the parts."""
     row = _rows_of(ledger["trace_id"], requests["trace_id"])
     known, row = (ledger, row) if (row >= 0).all() else (ledger.filter(pl.Series(row >= 0)), row[row >= 0])
-    edge = pl.when(pl.col("category") == "gap").then("operation")  # null for every other category
-    frame = known.select("service", "stage", "category", edge=edge)
+    call = pl.when(pl.col("category").is_in(CATEGORIES_BETWEEN)).then("operation")  # null for every other one
+    frame = known.select("service", "stage", "category", call=call)
     columns = [coded(_column(frame[name]), "") for name in frame.columns]
     code, room = np.zeros(len(known), dtype=np.int64), 1
     for column in columns:
         code, room = code * len(column.values) + column.codes, room * len(column.values)
     found, part = distinct(code, room)
-    parts: list[Part] = []
+    numbers: dict[Part, int] = {}
+    number_of: list[int] = []
     for code_of_part in cast("list[int]", found.tolist()):
         number, names = code_of_part, list[str]()
         for column in reversed(columns):
             number, at = divmod(number, len(column.values))
             names.append(column.values[at])
-        parts.append(Part(*reversed(names)))
-    return (row, part, known["self_ns"].to_numpy()), parts
+        service, stage, category, operation = reversed(names)
+        named = Part(service, stage, category, callee_of(service, category, operation))
+        number_of.append(numbers.setdefault(named, len(numbers)))
+    part = np.array(number_of, dtype=np.int64)[part]
+    return (row, part, known["self_ns"].to_numpy()), list(numbers)
 
 
 def _rows_of(ledger_ids: pl.Series, request_ids: pl.Series) -> Ints:

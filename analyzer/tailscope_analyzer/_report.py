@@ -76,6 +76,10 @@ class StageRow:
     excess_ms: float
     share: float
     ci95_ms: tuple[float, float]
+    median_ms: float | None = None
+    """What the median request spends here: `typical_ms`, unless the baseline is the faster half."""
+    callees: tuple[str, ...] = ()
+    """Of a gap or a dependency: who was called, the largest part of the excess first; `` is nobody named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,10 @@ class ServiceRow:
 
 @dataclass(frozen=True, slots=True)
 class EdgeRow:
-    """Hold what lies between two services: time of a call that the callee's own spans do not cover."""
+    """Hold what lies between two parties: time of a call that no span of the callee covers.
+
+    The callee is a service, or the peer that a caller names where nothing there sends spans.
+    """
 
     caller: str
     callee: str
@@ -126,6 +133,10 @@ class Report:
     causes: tuple[dict[str, Any], ...] = ()
     whatif: tuple[dict[str, Any], ...] = ()
     slowest: tuple[SlowRequest, ...] = ()
+    percentile_ms: float | None = None
+    """The sample quantile that `percentile` names, in ms."""
+    notes: tuple[str, ...] = ()
+    """What to know about the requests before reading on, a sentence each."""
 
     @property
     def tail_ms(self) -> float | None:
@@ -191,6 +202,8 @@ def _report(data: Mapping[str, Any]) -> Report:
         causes=tuple(data["causes"]),
         whatif=tuple(data["whatif"]),
         slowest=tuple(_row(SlowRequest, row) for row in data["slowest"]),
+        percentile_ms=data.get("percentile_ms"),
+        notes=tuple(data.get("notes", ())),
     )
 
 
@@ -198,6 +211,6 @@ def _row(kind: Any, data: Mapping[str, Any]) -> Any:
     """Build one row from the fields it knows; a newer report may say more."""
     known = {field.name for field in fields(kind)}
     values = {name: value for name, value in data.items() if name in known}
-    if "ci95_ms" in values:
-        values["ci95_ms"] = tuple(values["ci95_ms"])
+    for name in {"ci95_ms", "callees"} & values.keys():
+        values[name] = tuple(values[name])
     return kind(**values)

@@ -20,6 +20,7 @@ from tailscope_analyzer._report_rows import (
     more_rows,
     percent,
     quality_line,
+    shown_edges,
     shown_rows,
     signed,
     window_line,
@@ -46,7 +47,11 @@ td{overflow-wrap:anywhere}th.n,td.n{overflow-wrap:normal;text-align:right;white-
 def report_html(report: Report) -> str:
     """Write the report as a page that can be mailed."""
     title = f"Why {percentile_name(report.percentile)} is slow"
-    lines = [line for line in (window_line(report), baseline_line(report), quality_line(report)) if line]
+    lines = [
+        line
+        for line in (window_line(report), *report.notes, baseline_line(report), quality_line(report))
+        if line
+    ]
     body = [
         f"<h1>{escape(headline(report))}</h1>",
         *(f"<p>{escape(line)}</p>" for line in lines),
@@ -60,10 +65,10 @@ def report_html(report: Report) -> str:
     if len(report.services) > 1:
         services = [[row.service, signed(row.excess_ms), percent(row.share)] for row in report.services]
         body += ["<h2>Services</h2>", _table(["service", "excess", "share"], services, numbers=(1, 2))]
-    if report.edges:
+    if shown_edges(report):
         edges = [
             [f"{row.caller} → {row.callee}", signed(row.excess_ms), percent(row.share)]
-            for row in report.edges
+            for row in shown_edges(report)
         ]
         body += ["<h2>Between services</h2>", _table(["edge", "excess", "share"], edges, numbers=(1, 2))]
     if report.slowest:

@@ -18,6 +18,7 @@ from tailscope_analyzer._report_rows import (
     more_rows,
     percent,
     quality_line,
+    shown_edges,
     shown_rows,
     signed,
     window_line,
@@ -36,7 +37,7 @@ def report_markdown(report: Report) -> str:
     blocks = [
         f"## Why {percentile_name(report.percentile)} is slow",
         f"**{escaped(headline(report))}**",
-        escaped(window_line(report)),
+        *(escaped(line) for line in (window_line(report), *report.notes)),
         _table([name for name, _ in latencies(report)], [[value for _, value in latencies(report)]]),
         *(escaped(line) for line in (baseline_line(report), quality_line(report)) if line),
         *_stages(report),
@@ -44,10 +45,10 @@ def report_markdown(report: Report) -> str:
     if len(report.services) > 1:
         rows = [[row.service, signed(row.excess_ms), percent(row.share)] for row in report.services]
         blocks.append(_table(["service", "excess", "share"], rows))
-    if report.edges:
+    if shown_edges(report):
         edges = [
             [f"{row.caller} -> {row.callee}", signed(row.excess_ms), percent(row.share)]
-            for row in report.edges
+            for row in shown_edges(report)
         ]
         blocks.append(_table(["between", "excess", "share"], edges))
     if report.slowest:

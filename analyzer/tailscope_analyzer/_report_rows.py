@@ -8,16 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tailscope_analyzer._headline import milliseconds, standing_out
+from tailscope_analyzer._findings import standing_out
+from tailscope_analyzer._headline import milliseconds
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
 
 if TYPE_CHECKING:
-    from tailscope_analyzer._report import Report, StageRow
+    from tailscope_analyzer._report import EdgeRow, Report, StageRow
 
 NOTHING: Final = milliseconds(0.0)
 MOST_OF_A_CONDITION: Final = 200
 MOST_ROWS: Final = 12
+MOST_EDGES: Final = 10
 LEAST_SHARE: Final = 0.005
 """Rows of a smaller share of the excess are summed up in one line."""
 
@@ -37,6 +39,11 @@ def shown_rows(report: Report) -> Shown:
     rows = tuple(large[:MOST_ROWS])
     left = [row for row in report.stages if row not in rows]
     return Shown(rows, len(left), sum(row.excess_ms for row in left))
+
+
+def shown_edges(report: Report) -> tuple[EdgeRow, ...]:
+    """Choose the calls that are worth a line."""
+    return tuple(row for row in report.edges if abs(row.share) >= LEAST_SHARE)[:MOST_EDGES]
 
 
 def latencies(report: Report) -> list[tuple[str, str]]:
@@ -91,7 +98,7 @@ def quality_line(report: Report) -> str:
 
 def is_marked(row: StageRow, report: Report) -> bool:
     """Tell whether the row is one that the headline may name."""
-    return row in standing_out(report)
+    return any(row in found.rows and row.excess_ms > 0 for found in standing_out(report))
 
 
 def signed(value: float) -> str:

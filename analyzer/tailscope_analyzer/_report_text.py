@@ -22,6 +22,7 @@ from tailscope_analyzer._report_rows import (
     more_rows,
     percent,
     quality_line,
+    shown_edges,
     shown_rows,
     signed,
     window_line,
@@ -56,13 +57,15 @@ def report_text(report: Report, *, width: int = 100, colour: bool = False) -> st
     width = max(width, LEAST_WIDTH)
     parts: list[RenderableType] = [Text(folded(headline(report), width), "bold"), Text()]
     figures = "  ".join(f"{name}{NO_BREAK}{value}" for name, value in latencies(report))
-    lines = (window_line(report), figures, baseline_line(report), quality_line(report))
+    lines = (window_line(report), *report.notes, figures, baseline_line(report), quality_line(report))
     parts += [Text(folded(line, width)) for line in lines if line]
     if shown_rows(report).rows:
         parts += [Text(), _stages(report, width)]
         parts += _remainder(report)
     if len(report.services) > 1:
         parts += [Text(), _services(report, width)]
+    if shown_edges(report):
+        parts += [Text(), _edges(report, width)]
     if report.slowest:
         parts += [Text(), _slowest(report, width)]
     return drawn(*parts, width=width, colour=colour)
@@ -99,6 +102,16 @@ def _services(report: Report, width: int) -> Table:
         _numbers("share", [percent(row.share) for row in rows]),
     ]
     return fitted("service", [readable(row.service) for row in rows], columns, width)
+
+
+def _edges(report: Report, width: int) -> Table:
+    rows = shown_edges(report)
+    columns = [
+        _numbers("excess", [signed(row.excess_ms) for row in rows]),
+        _numbers("share", [percent(row.share) for row in rows]),
+    ]
+    names = [f"{readable(row.caller)} -> {readable(row.callee)}" for row in rows]
+    return fitted("between", names, columns, width)
 
 
 def _slowest(report: Report, width: int) -> Table:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from tailscope_analyzer._errors import InputError
+from tailscope_analyzer._notes import notes_on
 from tailscope_analyzer._parts import Part, Parts, split_requests
 from tailscope_analyzer._quality import is_enough, judge_quality
 from tailscope_analyzer._quantile import Smoother, weighted_quantile
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from tailscope_analyzer._traces import Traces
 
 SLOWEST: Final = 10
+LEAST_CALLEE: Final = 0.05
+"""Of the largest; the sentence about a row does not list callees of less."""
 ROUNDING: Final = 1e-13
 """Relative; a sum of some thousand products of 53-bit numbers is no more exact."""
 
@@ -59,10 +62,11 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
         )
     split = split_requests(traces)
     n = len(split.duration_ms)
+    chosen = selection or Selection()
     tail = _explain(split, percentile) if is_enough(n, percentile) else None
     return Report(
         version=VERSION,
-        window=_window(traces, selection or Selection()),
+        window=_window(traces, chosen),
         requests=n,
         percentile=percentile,
         latency_ms=_latency(split),
@@ -73,6 +77,8 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
         services=tail.services if tail else (),
         edges=tail.edges if tail else (),
         slowest=_slowest(split, tail.typical if tail else None),
+        percentile_ms=weighted_quantile(split.duration_ms, split.weight, percentile) if n else None,
+        notes=notes_on(traces.requests.filter("counted"), chosen),
     )
 
 
@@ -95,12 +101,13 @@ def _explain(split: Parts, percentile: float) -> Tail:
     smoothers = Smoother(effective_n, 0.5), Smoother(effective_n, percentile)
     edges = np.r_[0.0, np.cumsum(split.weight) / split.weight.sum()]
     tail_weight = smoothers[1].exact(edges)
-    typical_weight, kind, reason = _typical(split, smoothers[0].exact(edges), tail_weight)
-    typical, tail = typical_weight @ split.matrix, tail_weight @ split.matrix
+    median_weight = smoothers[0].exact(edges)
+    typical_weight, kind, reason = _typical(split, median_weight, tail_weight)
+    typical, median, tail = (weight @ split.matrix for weight in (typical_weight, median_weight, tail_weight))
     resampled = resample(split, smoothers, faster_half=kind == "faster_half")
     dust_ms = ROUNDING * float(tail.sum())
     excess_ms = _without_dust(float((tail - typical).sum()), dust_ms)
-    rows = _Rows(split.parts, typical, tail, resampled[1] - resampled[0], excess_ms, dust_ms)
+    rows = _Rows(split.parts, typical, median, tail, resampled[1] - resampled[0], excess_ms, dust_ms)
     return Tail(
         baseline=Baseline(kind, float(typical.sum()), reason),
         excess_ms=excess_ms,
@@ -135,6 +142,7 @@ class _Rows:
 
     parts: list[Part]
     typical: Floats
+    median: Floats
     tail: Floats
     resampled: Floats
     excess_ms: float
@@ -147,7 +155,18 @@ class _Rows:
             typical, tail = float(self.typical[columns].sum()), float(self.tail[columns].sum())
             interval = self._interval(columns)
             rows.append(
-                StageRow(service, stage, category, typical, tail, excess, self._share(excess), interval)
+                StageRow(
+                    service=service,
+                    stage=stage,
+                    category=category,
+                    typical_ms=typical,
+                    tail_ms=tail,
+                    excess_ms=excess,
+                    share=self._share(excess),
+                    ci95_ms=interval,
+                    median_ms=float(self.median[columns].sum()),
+                    callees=self._callees(columns),
+                )
             )
         return tuple(sorted(rows, key=lambda row: -row.excess_ms))
 
@@ -162,12 +181,19 @@ class _Rows:
 
     def edges(self) -> tuple[EdgeRow, ...]:
         rows: list[EdgeRow] = []
-        for (edge,), columns in self._grouped(lambda p: (p.edge,)):
-            caller, arrow, callee = edge.partition(" -> ")
-            if arrow:
+        for (caller, callee), columns in self._grouped(lambda p: (p.service, p.callee)):
+            if callee:
                 excess = self._excess(columns)
                 rows.append(EdgeRow(caller, callee, excess, self._share(excess)))
         return tuple(sorted(rows, key=lambda row: -row.excess_ms))
+
+    def _callees(self, columns: list[int]) -> tuple[str, ...]:
+        """Name who was called, without those that hardly matter; nobody at all where no call has a name."""
+        excess = {self.parts[column].callee: self._excess([column]) for column in columns}
+        if not any(excess):
+            return ()
+        least = LEAST_CALLEE * max(excess.values())
+        return tuple(name for name in sorted(excess, key=lambda name: -excess[name]) if excess[name] >= least)
 
     def _grouped(self, key: Callable[[Part], tuple[str, ...]]) -> Iterable[tuple[tuple[str, ...], list[int]]]:
         groups: dict[tuple[str, ...], list[int]] = {}

@@ -13,12 +13,20 @@ from rich.text import Text
 
 from tailscope_analyzer._headline import milliseconds
 from tailscope_analyzer._names import readable
-from tailscope_analyzer._terminal import COLOUR, LEAST_WIDTH, Column, bar, drawn, fitted, that_fit
+from tailscope_analyzer._peers import peer_in
+from tailscope_analyzer._terminal import COLOUR, LEAST_WIDTH, Column, bar, drawn, fitted, folded, that_fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rich.console import RenderableType
+
 MOST_ROWS: Final = 20
+MOST_FAILURES: Final = 10
+MOST_OF_A_REASON: Final = 200
+FAILED: Final = "✗"
+CALLS: Final = ("client", "producer")
+HTTP_STATUS_KEYS: Final = ("http.response.status_code", "http.status_code")
 MOST_SPANS: Final = 200
 """More lines than this nobody reads; the dashboard shows them all."""
 
@@ -34,7 +42,8 @@ def render_trace(
     head.append("" if detail["complete"] else ", incomplete", "not bold yellow")
     notes = [Text(f"note: {note}", "yellow") for note in detail["notes"]]
     legend = Text("█ on the critical path  ─ the rest of the span", "dim")
-    parts = [head, Text(), _spans(detail, width, most_spans), legend, Text(), *_ledger(detail, width), *notes]
+    waterfall: list[RenderableType] = [_spans(detail, width, most_spans), legend, *_failures(detail, width)]
+    parts: list[RenderableType] = [head, Text(), *waterfall, Text(), *_ledger(detail, width), *notes]
     return drawn(*parts, width=width, colour=colour)
 
 
@@ -55,12 +64,40 @@ def _spans(detail: Mapping[str, Any], width: int, most_spans: int) -> Table:
         if span["service"] != service:
             label.append(f"{readable(span['service'])} ", "bold")
             service = span["service"]
-        label.append(readable(span["operation"]), "red" if span["status"] == "error" else "")
+        label.append_text(_name(span))
         length = Text(milliseconds(span["duration_ns"] / 1e6))
         table.add_row(label, _lane(span, pieces[span["span_id"]], detail, lane), length)
     if len(spans) > most_spans:
         table.add_row(Text(f"… {len(spans) - most_spans} more spans", "dim"))
     return table
+
+
+def _name(span: Mapping[str, Any]) -> Text:
+    """Name a span and whom it calls; a failed one has a sign, because not everybody sees its colour."""
+    failed = span["status"] == "error"
+    name = Text(f"{FAILED} " if failed else "", "red")
+    name.append(readable(span["operation"]), "red" if failed else "")
+    peer = peer_in(span["attributes"]) if span["kind"] in CALLS else ""
+    if peer and peer not in span["operation"]:
+        name.append(f" → {readable(peer)}", "dim")
+    return name
+
+
+def _failures(detail: Mapping[str, Any], width: int) -> list[Text]:
+    """Say below the drawing what failed and how, the first ones of many."""
+    failed = [span for span in detail["spans"] if span["status"] == "error"]
+    lines = [f"{FAILED} {readable(span['operation'])}: {_reason(span)}" for span in failed[:MOST_FAILURES]]
+    if len(failed) > MOST_FAILURES:
+        lines.append(f"{FAILED} {len(failed) - MOST_FAILURES} more spans failed")
+    return [Text(folded(line, width), "red") for line in lines]
+
+
+def _reason(span: Mapping[str, Any]) -> str:
+    attributes = span["attributes"]
+    status = next((attributes[key] for key in HTTP_STATUS_KEYS if attributes.get(key)), "")
+    said = (span["status_message"], f"HTTP {status}" if status else "", attributes.get("error.type", ""))
+    reasons = dict.fromkeys(readable(text, MOST_OF_A_REASON) for text in said if text)
+    return ", ".join(reasons) or "no reason given"
 
 
 def _lane(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import pyarrow as pa
 
+from tailscope.conventions import PEER_KEYS
 from tailscope_collector._arrow import array, nulls
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ PROMOTED: Final[dict[str, tuple[Kind, tuple[str, ...]]]] = {
     "gpu_time_ms": ("number", ("gpu.time_ms",)),
     "input_tokens": ("integer", ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")),
     "output_tokens": ("integer", ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")),
-    "peer": ("text", ("peer.service", "server.address", "net.peer.name", "db.system.name", "db.system")),
+    "peer": ("text", PEER_KEYS),
 }
 
 _ARROW_TYPES: Final[dict[Kind, pa.DataType]] = {

@@ -50,6 +50,16 @@ GC_EVENT: Final = "gc"
 GC_PAUSE_MS: Final = "gc.pause_ms"
 GC_GENERATION: Final = "gc.generation"
 
+PEER_KEYS: Final = (
+    "peer.service",
+    "server.address",
+    "net.peer.name",
+    "db.system.name",
+    "db.system",
+    "messaging.system",
+)
+"""Who a call goes to, where nothing at the other end tells; the first that a span carries counts."""
+
 DEFAULT_URL: Final = "http://127.0.0.1:4318"
 DEFAULT_DATA_DIR: Final = "tailscope-data"
 DEFAULT_GRPC_PORT: Final = 4317

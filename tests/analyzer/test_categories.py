@@ -267,3 +267,22 @@ def test_in_a_mapped_table_null_is_no_stage() -> None:
     spans = table(span("root", 0, 10, kind="server"), span("predict", 4, 10, "root"))
 
     assert set(Traces.from_spans(spans).ledger["stage"]) == {"other"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "operation"),
+    [
+        ({"db.system": "redis", "server.address": "10.0.0.7"}, "api -> 10.0.0.7: GET user"),
+        ({"peer.service": "users", "server.address": "10.0.0.7"}, "api -> users: GET user"),
+        ({"peer.service": "", "db.system": "redis"}, "api -> redis: GET user"),
+        ({"messaging.system": "kafka"}, "api -> kafka: GET user"),
+        ({"http.method": "GET"}, "GET user"),
+    ],
+)
+def test_a_dependency_is_named_after_the_peer_that_its_span_names(
+    attributes: dict[str, str], operation: str
+) -> None:
+    assert keys(
+        span("root", 0, 10, kind="server", attributes={"server.address": "me"}),
+        span("GET user", 1, 8, "root", kind="client", attributes=attributes),
+    ) == {("api", "other", "self", "root"): 3.0, ("api", "other", "dependency", operation): 7.0}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import duckdb
+import grpc
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -56,7 +59,7 @@ class Collector(BaseHTTPRequestHandler):
         if url.path == "/healthz":
             return self._send(200, b"{}")
         if url.path == "/api/report":
-            return self._send(200, report(self.made).to_json().encode())
+            return self._report(parse_qs(url.query))
         if url.path == "/api/traces/ab":
             return self._send(200, json.dumps(trace_detail(table(span("root", 0, 10)))).encode())
         return self._refuse(404, "not_found", f"There is no {url.path}.")
@@ -69,13 +72,24 @@ class Collector(BaseHTTPRequestHandler):
         query: str = asked["query"]
         if "broken" in query:
             return self._refuse(400, "bad_query", 'Parser Error: syntax error at or near "broken"')
-        answer = with_ledger(self.made).to_arrow() if "from requests" in query else ODD
+        if "group by service" in query or "group by operation" in query:
+            answer = asked_of(self.made, query)
+        else:
+            answer = with_ledger(self.made).to_arrow() if "from requests" in query else ODD
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, answer.schema) as writer:
             writer.write_table(answer)
         return self._send(
             200, sink.getvalue().to_pybytes(), {"X-Tailscope-Truncated": str(self.truncated).lower()}
         )
+
+    def _report(self, asked: dict[str, list[str]]) -> None:
+        if "broken" in asked.get("where", [""])[0]:
+            refusal = 'Parser Error: syntax error\nat or near ")"\n\nLINE 1: select * from requests where'
+            return self._refuse(400, "bad_query", refusal)
+        is_chosen = pl.lit(asked.get("service", ["api"]) == ["api"]) & pl.lit("operation" not in asked)
+        chosen = Traces.from_parts(self.made.requests.filter(is_chosen), self.made.ledger)
+        return self._send(200, report(chosen).to_json().encode())
 
     def _note(self, asked: Any) -> None:
         self.seen.append((urlsplit(self.path).path, asked, dict(self.headers)))
@@ -111,6 +125,12 @@ def with_ledger(traces: Traces) -> pl.DataFrame:
     keys = ("service", "stage", "category", "operation", "self_ms")
     rows = traces.ledger.group_by("trace_id", maintain_order=True).agg(ledger=pl.struct(*keys))
     return traces.requests.join(rows, on="trace_id", how="left", maintain_order="left")
+
+
+def asked_of(traces: Traces, query: str) -> pa.Table:
+    with duckdb.connect() as database:
+        database.register("requests", traces.requests.to_arrow())
+        return database.sql(query).to_arrow_table()
 
 
 @contextmanager
@@ -272,6 +292,7 @@ def test_the_report_command_prints_each_format(
         (["--percentile", "40"], 2, "Not a percentile with a tail: '40'"),
         (["--url", NOTHING_THERE], 1, "Cannot reach a collector"),
         (["--url", "nonsense"], 2, "Not a collector's URL"),
+        (["--since", "5m", "--until", "1h"], 2, "The window ends before it begins: --since 5m is"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_an_exit_code(
@@ -285,6 +306,71 @@ def test_a_users_mistake_is_one_line_and_an_exit_code(
     assert shown.out == ""
     assert message in shown.err
     assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--service", "shp"], "No requests of service 'shp'. Services here: api.\n"),
+        (["--operation", "GET /"], "No requests of operation 'GET /'. Operations: POST /predict.\n"),
+        (
+            ["--service", "api", "--operation", "GET /"],
+            "No requests of api of operation 'GET /'. Operations of api: POST /predict.\n",
+        ),
+        (["--service", "api"], ""),
+    ],
+)
+def test_a_name_that_no_request_has_is_told_with_those_that_there_are(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with collector() as (url, _):
+        assert report_command.main(["--url", url, *arguments]) == 0
+
+    shown = capsys.readouterr()
+    assert shown.err == said
+    assert shown.out.startswith("No requests match." if said else "p99 is")
+
+
+def test_the_report_names_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    with collector() as (url, _):
+        report_command.main(["--url", url])
+        assert f"Source: {url}\n" in capsys.readouterr().out
+        report_command.main(["--url", url, "--format", "json"])
+        assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
+def test_a_wrong_condition_is_shown_as_it_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    with collector() as (url, _):
+        assert report_command.main(["--url", url, "--where", "broken > "]) == 1
+
+    said = capsys.readouterr().err
+    assert said == (
+        "--where 'broken > ' is no condition over the columns of requests: "
+        'Parser Error: syntax error at or near ")"\n'
+    )
+
+
+def test_a_grpc_port_is_told_from_a_collector(capsys: pytest.CaptureFixture[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            assert report_command.main(["--url", f"http://127.0.0.1:{port}"]) == 1
+        finally:
+            server.stop(None).wait(10)
+
+    said = capsys.readouterr().err
+    assert "does not speak HTTP; that may be the gRPC port, the HTTP port is 4318 by default" in said
+    assert said.removesuffix("\n").isprintable()
+
+
+def test_an_error_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with collector() as (url, _):
+        trace_command.main(["\x1b[2J", "--url", url])
+        sql_command.main(["select broken", "--url", url])
+
+    assert "\x1b" not in capsys.readouterr().err
 
 
 def test_the_trace_command_draws_or_dumps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,7 +438,9 @@ def test_the_sql_command_reads_stdin_and_says_when_rows_were_cut(
         monkeypatch.setattr("sys.stdin", io.StringIO("select 2"))
         assert sql_command.main(["-", "--url", url, "--format", "csv"]) == 0
         assert its.seen[0][1] == {"query": "select 2"}
-        assert "Only the first 2 rows" in capsys.readouterr().err
+        assert "Only the first 2 rows: the cap on rows cut the rest" in capsys.readouterr().err
+        assert sql_command.main(["select 1", "--url", url, "--format", "csv", "--limit", "2"]) == 0
+        assert capsys.readouterr().err == "Only the first 2 rows, as --limit says; there are more.\n"
         monkeypatch.setattr("sys.stdin", io.StringIO("  "))
         assert sql_command.main(["-", "--url", url]) == 2
         assert "The query is empty" in capsys.readouterr().err

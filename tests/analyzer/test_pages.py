@@ -6,10 +6,12 @@ import dataclasses
 from html.parser import HTMLParser
 
 import numpy as np
+import polars as pl
 import pytest
 
-from tailscope_analyzer import Report, headline, render_trace, report, trace_detail
-from tailscope_analyzer._headline import milliseconds, standing_out
+from tailscope_analyzer import Report, Traces, headline, render_trace, report, trace_detail
+from tailscope_analyzer._findings import standing_out
+from tailscope_analyzer._headline import milliseconds
 from tailscope_analyzer._report import StageRow
 from tests.analyzer.build import gc_event, span, table
 from tests.analyzer.golden import assert_golden
@@ -67,6 +69,88 @@ def test_the_headline_says_how_much_how_sure_and_what_else() -> None:
         "90.0 ms of that (90%, 95 % interval 80.0 ms to 95.0 ms) is calls that api makes during auth; "
         "another 30.0 ms garbage collection in api during inference."
     )
+
+
+def test_a_wait_for_a_dependency_names_it() -> None:
+    said = headline(with_rows(row(category="dependency", stage="auth", callees=("redis", "users", ""))))
+
+    assert said.endswith("is waiting for redis and 2 others, called by api during auth.")
+
+
+def test_a_dependency_is_named_from_its_spans_to_the_sentence() -> None:
+    rows = [
+        one
+        for number in range(400)
+        for one in (
+            span("root", 0, 10 + number, trace=f"t{number}", id=f"r{number}", kind="server"),
+            span(
+                "GET user",
+                1,
+                6 + number,
+                f"r{number}",
+                trace=f"t{number}",
+                id=f"c{number}",
+                kind="client",
+                attributes={"peer.service": "redis"},
+            ),
+        )
+    ]
+
+    made = report(Traces.from_spans(table(*rows)))
+
+    assert "is waiting for redis, called by api outside any stage" in headline(made)
+    assert [(edge.caller, edge.callee) for edge in made.edges] == [("api", "redis")]
+    assert "api -> redis" in made.to_text()
+    assert "api -\\> redis" in made.to_markdown()
+
+
+def test_calls_to_nobody_named_are_not_given_to_the_smaller_named_one() -> None:
+    said = headline(with_rows(row(category="dependency", stage="auth", callees=("", "redis"))))
+
+    assert "is calls that api makes during auth." in said
+
+
+def test_garbage_collection_counts_together_wherever_it_struck() -> None:
+    said = headline(
+        with_rows(
+            row(excess_ms=15.0, share=0.15),
+            row(category="gc", stage="inference", excess_ms=14.0, share=0.14, ci95_ms=(5.0, 20.0)),
+            row(category="gc", stage="preprocess", excess_ms=13.0, share=0.13, ci95_ms=(4.0, 20.0)),
+        )
+    )
+
+    assert said.endswith(": 27.0 ms of that (27%) is garbage collection in api, across its stages.")
+
+
+def test_the_percentile_said_is_that_of_the_sample() -> None:
+    smoothed = with_rows(row())
+    assert smoothed.tail_ms == pytest.approx(157.0, abs=0.05)
+
+    said = headline(smoothed)
+
+    assert said.startswith(
+        "p99 is 141.7 ms (smoothed 157.0 ms, which the split explains: 118.2 ms above a typical request): "
+        "90.0 ms of that"
+    )
+
+
+def test_requests_of_several_operations_and_failed_ones_are_told_of() -> None:
+    made = traces_of(mixed(400))
+    number = pl.int_range(pl.len())
+    requests = made.requests.with_columns(
+        operation=pl.when(number < 100).then(pl.lit("GET /healthz")).otherwise("operation"),
+        status=pl.when(number < 17).then(pl.lit("error")).otherwise(pl.lit("unset")),
+        http_status=pl.when(number == 17).then(503),
+    )
+    several = Traces.from_parts(requests, made.ledger)
+
+    assert report(several).notes == (
+        "These requests mix 2 operations (POST /predict 300, GET /healthz 100): choose one with --operation.",
+        "18 of 400 requests failed.",
+    )
+    for page in (report(several).to_text(), report(several).to_markdown(), report(several).to_html()):
+        assert "18 of 400 requests failed." in page
+    assert report(made).notes == ()
 
 
 def test_time_in_no_stage_is_not_said_to_be_in_the_stage_other() -> None:
@@ -195,6 +279,16 @@ def trace() -> dict[str, object]:
             span("auth", 40, 48, "serve", service="ranker", stage="auth", status="error"),
             span("audit [log]", 42, 47, "serve", service="ranker"),
             span(
+                "GET user",
+                43,
+                46,
+                "auth",
+                service="ranker",
+                kind="client",
+                status="error",
+                attributes={"peer.service": "redis", "http.status_code": "503", "error.type": "TimeoutError"},
+            ),
+            span(
                 "inference", 50, 112, "serve", service="ranker", stage="inference", events=[gc_event(90, 30)]
             ),
         )
@@ -224,7 +318,7 @@ def test_a_trace_cuts_no_number_and_obeys_no_name(width: int) -> None:
 
 
 def test_a_long_trace_is_cut_and_says_so() -> None:
-    assert "… 4 more spans" in render_trace(trace(), most_spans=2)
+    assert "… 5 more spans" in render_trace(trace(), most_spans=2)
 
 
 def test_a_trace_without_requests_or_time_is_drawn_too() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailscope_analyzer import InputError, Report, Selection, Traces, headline, report
+from tailscope_analyzer._edges import call_name, callee_of
 from tailscope_analyzer._quantile import Smoother, sample_quantile, weighted_quantile
 from tests.analyzer.build import span, table
 from tests.analyzer.populations import mixed, traces_of
@@ -200,12 +201,40 @@ def test_time_that_the_ledger_leaves_out_is_untraced() -> None:
     assert sum(row.excess_ms for row in rows.values()) == pytest.approx(report(without).excess_ms, rel=1e-9)
 
 
-def test_edges_are_the_gaps_between_services() -> None:
+def test_edges_are_the_gaps_and_dependencies() -> None:
     made = report(traces_of(mixed(500)))
 
     gap = next(row for row in made.stages if row.category == "gap")
     assert [(edge.caller, edge.callee) for edge in made.edges] == [("api", "db")]
     assert made.edges[0].excess_ms == pytest.approx(gap.excess_ms)
+
+
+def test_a_row_names_whom_its_calls_went_to_and_what_the_median_request_spends() -> None:
+    made = report(traces_of(mixed(500)))
+
+    assert {row.category: row.callees for row in made.stages} == {"self": (), "queue": (), "gap": ("db",)}
+    assert made.baseline.kind == "p50"
+    assert all(row.median_ms == row.typical_ms for row in made.stages)
+
+
+@pytest.mark.parametrize(
+    ("category", "operation", "callee"),
+    [
+        ("gap", "api -> db", "db"),
+        ("gap", "api -> odd: name", "odd: name"),
+        ("dependency", "api -> ::1: GET a: b", "::1"),
+        ("dependency", "GET user", ""),
+        ("dependency", "copy a -> b", ""),
+        ("self", "api -> db", ""),
+    ],
+)
+def test_who_was_called_is_read_back_from_the_ledger(category: str, operation: str, callee: str) -> None:
+    assert callee_of("api", category, operation) == callee
+
+
+@given(st.text(), st.text().filter(lambda peer: ": " not in peer), st.text())
+def test_a_peer_survives_the_ledger(caller: str, peer: str, named: str) -> None:
+    assert callee_of(caller, "dependency", call_name(caller, peer, named)) == peer
 
 
 def test_the_slowest_requests_name_what_exceeds_its_typical_time_most() -> None:
@@ -249,6 +278,8 @@ def test_json_is_version_1_with_every_field_and_round_trips() -> None:
         "causes",
         "whatif",
         "slowest",
+        "percentile_ms",
+        "notes",
     ]
     assert data["version"] == 1
     assert list(data["window"]) == ["start", "end", "service", "operation", "where"]
@@ -271,6 +302,8 @@ def test_json_is_version_1_with_every_field_and_round_trips() -> None:
         "excess_ms",
         "share",
         "ci95_ms",
+        "median_ms",
+        "callees",
     ]
     assert Report.from_json(made.to_json()) == made
     assert Report.from_json(report(Traces.from_spans(table())).to_json()).requests == 0

@@ -10,11 +10,12 @@ import shutil
 import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tailscope.conventions import DEFAULT_DATA_DIR, DEFAULT_URL, ENV_DATA, ENV_URL
 from tailscope_analyzer._arguments import parse_time
 from tailscope_analyzer._errors import AnalyzerError, InputError
+from tailscope_analyzer._names import printable
 from tailscope_analyzer._source import Selection, open_source
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tailscope_analyzer._source import Source
 
 FAILED, WRONG_USAGE = 1, 2
+TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
@@ -50,14 +52,21 @@ def add_selection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def selection_of(arguments: argparse.Namespace) -> Selection:
-    """Read the selection options; raises InputError for a time that is none."""
+    """Read the selection options; raises InputError for a time that is none and a window without any."""
     now = datetime.now(UTC)
+    since = parse_time(arguments.since, now=now) if arguments.since else None
+    until = parse_time(arguments.until, now=now) if arguments.until else None
+    if since is not None and until is not None and since >= until:
+        raise InputError(
+            f"The window ends before it begins: --since {arguments.since} is {since:{TIME}}, "
+            f"--until {arguments.until} is {until:{TIME}}. Swap them?"
+        )
     return Selection(
         service=arguments.service,
         operation=arguments.operation,
         where=arguments.where,
-        since=parse_time(arguments.since, now=now) if arguments.since else None,
-        until=parse_time(arguments.until, now=now) if arguments.until else None,
+        since=since,
+        until=until,
     )
 
 
@@ -71,12 +80,18 @@ def opened(arguments: argparse.Namespace) -> Generator[Source]:
         source.close()
 
 
+def name_of(source: Source, arguments: argparse.Namespace) -> str:
+    """Return the URL or the directory that a source was opened from."""
+    url: str | None = getattr(source, "url", None)
+    return url or arguments.data or os.environ.get(ENV_DATA) or DEFAULT_DATA_DIR
+
+
 def ended(work: Callable[[], None]) -> int:
     """Do the work and return the exit code; an expected error is one line on stderr."""
     try:
         work()
     except AnalyzerError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        print(printable(str(error)), file=sys.stderr)  # noqa: T201
         return WRONG_USAGE if isinstance(error, InputError) else FAILED
     return 0
 

@@ -67,6 +67,7 @@ def as_table(result: SqlResult, width: int) -> str:
     from rich.table import Table
     from rich.text import Text
 
+    from tailscope_analyzer._names import printable
     from tailscope_analyzer._terminal import drawn
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -75,7 +76,7 @@ def as_table(result: SqlResult, width: int) -> str:
             Text(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold"
         )
     for row in plain_rows(result.table):
-        table.add_row(*(Text(_printable(_cell(value))) for value in row))
+        table.add_row(*(Text(printable(_cell(value))) for value in row))
     count = len(result.table)
     return drawn(table, width=width, colour=False).strip("\n") + f"\n{count:,} row{'' if count == 1 else 's'}"
 
@@ -104,11 +105,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.15g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _printable(text: str) -> str:
-    """Return text in which no control character is left for the terminal to obey."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
 
 
 def _fields(of: Any) -> list[Any]:

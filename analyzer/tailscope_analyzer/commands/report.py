@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tailscope_analyzer._arguments import parse_percentile
+from tailscope_analyzer._errors import QueryError
 from tailscope_analyzer.commands._invocation import (
     add_selection_options,
     add_source_options,
     ended,
+    name_of,
     opened,
     selection_of,
     terminal_width,
     wants_colour,
 )
+from tailscope_analyzer.commands._no_match import why_none
+
+if TYPE_CHECKING:
+    from tailscope_analyzer._report import Report
+    from tailscope_analyzer._source import Selection, Source
 
 FORMATS = ("text", "markdown", "html", "json")
 
@@ -27,17 +37,37 @@ def main(argv: list[str]) -> int:
 def _run(arguments: argparse.Namespace) -> None:
     selection, percentile = selection_of(arguments), parse_percentile(arguments.percentile)
     with opened(arguments) as source:
-        report = source.report(selection, percentile=percentile)
+        report = _asked(source, selection, percentile)
+        unmatched = why_none(source, selection) if report.requests == 0 else ""
+        told = replace(report, notes=(f"Source: {name_of(source, arguments)}", *report.notes))
     match arguments.format:
         case "json":
             text = report.to_json()
         case "markdown":
-            text = report.to_markdown()
+            text = told.to_markdown()
         case "html":
-            text = report.to_html()
+            text = told.to_html()
         case _:
-            text = report.to_text(width=terminal_width(), colour=wants_colour())
+            text = told.to_text(width=terminal_width(), colour=wants_colour())
     print(text.rstrip("\n"))  # noqa: T201
+    if unmatched:
+        print(unmatched, file=sys.stderr)  # noqa: T201
+
+
+def _asked(source: Source, selection: Selection, percentile: float) -> Report:
+    """Ask for the report; what is wrong with a condition is said in the user's own words."""
+    try:
+        return source.report(selection, percentile=percentile)
+    except QueryError as error:
+        if selection.where is None or error.code != "bad_query":
+            raise
+        # What follows shows the query that the condition was put into.
+        reason = " ".join(str(error).partition("\nLINE ")[0].split())
+        raise QueryError(
+            f"--where {selection.where!r} is no condition over the columns of requests: {reason}",
+            code=error.code,
+            status=error.status,
+        ) from error
 
 
 def _parser() -> argparse.ArgumentParser:

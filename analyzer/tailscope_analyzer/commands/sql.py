@@ -44,7 +44,9 @@ def _run(arguments: argparse.Namespace) -> None:
         print(text)  # noqa: T201
     if result.truncated:
         count = len(result.table)
-        print(f"Only the first {count:,} rows: the cap on rows cut the rest. See --limit.", file=sys.stderr)  # noqa: T201
+        asked = arguments.limit is not None and count >= arguments.limit
+        why = "as --limit says; there are more" if asked else "the cap on rows cut the rest. See --limit"
+        print(f"Only the first {count:,} rows{',' if asked else ':'} {why}.", file=sys.stderr)  # noqa: T201
 
 
 def _query(argument: str | None) -> str:

@@ -1,0 +1,51 @@
+"""What to know about the requests of a report before reading on.
+
+Owns the sentences about requests of several kinds and about requests that failed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from tailscope_analyzer._names import readable
+
+if TYPE_CHECKING:
+    from tailscope_analyzer._source import Selection
+
+MOST_NAMED: Final = 3
+SERVER_ERROR: Final = 500
+
+
+def notes_on(requests: pl.DataFrame, selection: Selection) -> tuple[str, ...]:
+    """Return a sentence for each thing to know; `requests` are those that count."""
+    return tuple(note for note in (_mixed(requests, selection), _failed(requests)) if note)
+
+
+def _mixed(requests: pl.DataFrame, selection: Selection) -> str:
+    """Tell requests of several kinds apart, where the selection does not choose one."""
+    kinds = (
+        requests.group_by("service", "operation")
+        .len()
+        .sort("len", "service", "operation", descending=[True, False, False])
+    )
+    services = kinds["service"].n_unique()
+    if len(kinds) < 2 or (selection.operation is not None and services < 2):
+        return ""
+    several = services > 1
+    named = [
+        f"{f'{readable(service)} ' if several else ''}{readable(operation)} {count:,}"
+        for service, operation, count in kinds.head(MOST_NAMED).iter_rows()
+    ]
+    more = [f"{len(kinds) - MOST_NAMED} more"] if len(kinds) > MOST_NAMED else []
+    of = f" of {services} services" if several else ""
+    choice = "--service and --operation" if several else "--operation"
+    which = ", ".join(named + more)
+    return f"These requests mix {len(kinds)} operations{of} ({which}): choose one with {choice}."
+
+
+def _failed(requests: pl.DataFrame) -> str:
+    is_failed = (pl.col("status") == "error") | (pl.col("http_status") >= SERVER_ERROR)
+    failed = int(requests.select(is_failed.fill_null(False).sum()).item())
+    return f"{failed:,} of {len(requests):,} requests failed." if failed else ""
