@@ -81,7 +81,7 @@ def baseline_line(report: Report) -> str:
     kind = "median" if report.baseline.kind == "p50" else "mean of the faster half"
     because = f" ({report.baseline.reason})" if report.baseline.kind == "faster_half" else ""
     return (
-        f"{percentile_name(report.percentile)} {milliseconds(report.tail_ms)} = typical "
+        f"Smoothed {percentile_name(report.percentile)} {milliseconds(report.tail_ms)} = typical "
         f"{milliseconds(report.baseline.ms)} + excess {milliseconds(report.excess_ms)}. "
         f"Typical is the {kind}{because}."
     )
