@@ -21,6 +21,7 @@ WHERE: Final = "where"
 WINDOW: Final = "window"
 SINCE: Final = "since"
 UNTIL: Final = "until"
+PERCENTILE: Final = "percentile"
 MIN_MS: Final = "min_ms"
 STATUS: Final = "status"
 FIND: Final = "find"
@@ -31,7 +32,7 @@ TRACE: Final = "trace"
 SPAN: Final = "span"
 QUERY: Final = "q"
 
-SELECTION: Final = (SERVICE, OPERATION, WHERE, WINDOW, SINCE, UNTIL)
+SELECTION: Final = (SERVICE, OPERATION, WHERE, WINDOW, SINCE, UNTIL, PERCENTILE)
 """What every page about a population of requests keeps when the reader goes from one to another."""
 
 

@@ -109,7 +109,9 @@ def explanation(report: Report) -> str:
     """Say what the two ends of the bridge are."""
     tail = tail_label(report)
     reason = f" ({report.baseline.reason})" if report.baseline.reason else ""
-    sample = {0.95: report.latency_ms.p95, 0.99: report.latency_ms.p99}.get(report.percentile)
+    latency = report.latency_ms
+    known = {0.9: latency.p90, 0.95: latency.p95, 0.99: latency.p99, 0.999: latency.p999}
+    sample = known.get(report.percentile)
     own = f"The sample's own {tail} is {figures.milliseconds(sample)}. " if sample is not None else ""
     return (
         f"The ends are smoothed percentiles: typical {figures.milliseconds(report.baseline.ms)}{reason}, "
@@ -145,16 +147,14 @@ def split_table(report: Report) -> pl.DataFrame:
         }
         for row in report.stages
     ]
-    return _without_minus_zero(pl.DataFrame(rows, infer_schema_length=None)).sort(
-        "excess_ms", descending=True
-    )
+    return _as_shown(pl.DataFrame(rows, infer_schema_length=None).sort("excess_ms", descending=True))
 
 
 def service_table(report: Report) -> pl.DataFrame:
-    """Return the excess of each service, and of each pair of services for the gap between them."""
+    """Return the excess of each service."""
     rows = [
         {
-            "where": row.service,
+            "service": row.service,
             "excess_ms": row.excess_ms,
             "share": row.share,
             "low_ms": row.ci95_ms[0],
@@ -162,16 +162,23 @@ def service_table(report: Report) -> pl.DataFrame:
         }
         for row in report.services
     ]
-    gaps = [
-        {"where": f"{row.caller} → {row.callee}", "excess_ms": row.excess_ms, "share": row.share}
+    return _as_shown(pl.DataFrame(rows, infer_schema_length=None))
+
+
+def edge_table(report: Report) -> pl.DataFrame:
+    """Return the excess of each call: between two services, or to something that a service depends on."""
+    rows = [
+        {"call": f"{row.caller} → {row.callee}", "excess_ms": row.excess_ms, "share": row.share}
         for row in report.edges
     ]
-    return _without_minus_zero(pl.DataFrame([*rows, *gaps], infer_schema_length=None))
+    return _as_shown(pl.DataFrame(rows, infer_schema_length=None))
 
 
-def _without_minus_zero(table: pl.DataFrame) -> pl.DataFrame:
-    # Four digits are more than any column shows; what rounds to -0.0 becomes 0.0.
-    return table.with_columns(cs.float().round(4) + 0.0)
+def _as_shown(table: pl.DataFrame) -> pl.DataFrame:
+    # Rounded to the digits of the columns, 1.23 ms and 45.67 %; the sum makes 0.0 of -0.0.
+    return table.with_columns(
+        cs.ends_with("_ms").round(2) + 0.0, cs.by_name("share", require_all=False).round(4) + 0.0
+    )
 
 
 def _in_a_row(request: str, sums: dict[str, float], wide_ms: float) -> list[dict[str, object]]:

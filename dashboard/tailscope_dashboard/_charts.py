@@ -22,8 +22,9 @@ WINDOW_BRUSH: Final = "window"
 """Name of the selection by which a part of the time axis is dragged out."""
 
 _WHEN: Final = "utcyearmonthdatehoursminutesseconds"
-_AXIS_FORMAT: Final = ",.6~g"  # 400 beside 1,200; SI prefixes would call them 0.4k and 1.2k milliseconds
+_AXIS_FORMAT: Final = ",.6~r"  # 400 beside 1,200; SI prefixes would call them 0.4k and 1.2k milliseconds
 _LATENCY_FORMAT: Final = ",.3~r"
+_COUNT_FORMAT: Final = ",d"
 Drawn: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 """A chart ready to be placed."""
 
@@ -43,7 +44,7 @@ def _time(title: str | None = None) -> alt.X:
 
 
 def _latency_axis(ticks: Sequence[float]) -> alt.Axis:
-    return alt.Axis(title="latency, ms (log)", values=list(ticks), format=".3~s", labelOverlap=True)
+    return alt.Axis(title="latency, ms (log)", values=list(ticks), format=_AXIS_FORMAT, labelOverlap=True)
 
 
 def percentiles(lines: pl.DataFrame, *, ticks: Sequence[float], theme: str | None) -> Drawn:
@@ -88,7 +89,7 @@ def volume(outcomes: pl.DataFrame) -> alt.Chart:
             x2="end_time:T",
             y=alt.Y(
                 "bottom:Q",
-                axis=alt.Axis(title="requests", tickCount=4, format="~s"),
+                axis=alt.Axis(title="requests", tickCount=4, tickMinStep=1, format=_COUNT_FORMAT),
                 scale=alt.Scale(zero=True),
             ),
             y2="top:Q",
@@ -126,7 +127,9 @@ def heat_map(cells: pl.DataFrame, *, ticks: Sequence[float], theme: str | None) 
             color=alt.Color(
                 "requests:Q",
                 scale=alt.Scale(type="sqrt", range=palette.density(theme), domainMin=0),
-                legend=alt.Legend(title="requests", orient="right", gradientLength=140, format="~s"),
+                legend=alt.Legend(
+                    title="requests", orient="right", gradientLength=140, tickMinStep=1, format=_COUNT_FORMAT
+                ),
             ),
             tooltip=[
                 alt.Tooltip("start_time:T", timeUnit=_WHEN, title="from (UTC)"),

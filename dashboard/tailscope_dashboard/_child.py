@@ -1,7 +1,7 @@
-"""A collector started for the dashboard's own time, on a data directory that nobody serves.
+"""Processes started for the dashboard's own time, such as a collector on a directory that nobody serves.
 
-Owns finding who serves a directory, starting `tailscope serve` on free ports, and stopping it. Opens no
-database.
+Owns finding who serves a directory, starting `tailscope serve` on free ports, and how a child is started and
+stopped. Opens no database.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from tailscope_analyzer import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
 
 START_S: Final = 60.0
@@ -68,21 +68,32 @@ def collector_on(directory: Path) -> Generator[str]:
         yield running
         return
     command = [sys.executable, "-m", "tailscope", "serve", "--data", str(directory)]
-    child = subprocess.Popen([*command, "--grpc-port", "0", "--http-port", "0"])
+    child = start([*command, "--grpc-port", "0", "--http-port", "0"])
     try:
         yield _await_address(directory, child.poll)
     finally:
         stop(child)
 
 
-def stop(child: subprocess.Popen[bytes]) -> None:
-    """End a process that we started: politely, then by force."""
+def start(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    stdout: IO[str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a process that Ctrl-C in our terminal does not reach: we end it, with `stop`, when it is time."""
+    return subprocess.Popen(command, env=env, cwd=cwd, stdout=stdout, process_group=0)
+
+
+def stop(child: subprocess.Popen[bytes], *, within_s: float = STOP_S) -> None:
+    """End a process that we started: politely, then by force; a second Ctrl-C is force at once."""
     if child.poll() is not None:
         return
     child.terminate()
     try:
-        child.wait(timeout=STOP_S)
-    except subprocess.TimeoutExpired:
+        child.wait(timeout=within_s)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
         child.kill()
         child.wait()
 

@@ -1,7 +1,7 @@
-"""The row of controls above every page about a population: service, operation, window, condition, link.
+"""The row of controls above every page about a population: service, operation, window, percentile, link.
 
-Owns the widgets of the selection and the state shown when the store is empty. Reads and writes the URL
-through `_address`.
+Owns the widgets of the selection and the states shown when the store, or the selection, is empty. Reads
+and writes the URL through `_address`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from tailscope_dashboard import _address as address
 from tailscope_dashboard import _data as data
 from tailscope_dashboard import _figures as figures
 from tailscope_dashboard import _states as states
-from tailscope_dashboard._scope import WINDOWS, Extent, Scope, read_scope, window_name
+from tailscope_dashboard._scope import (
+    PERCENTILES,
+    USUAL_PERCENTILE,
+    WINDOWS,
+    Scope,
+    misread,
+    percentile_name,
+    read_scope,
+    read_selection,
+    window_name,
+)
 
 _WINDOW_LABELS: Final = {
     "all": "All",
@@ -29,22 +39,33 @@ _WINDOW_LABELS: Final = {
 }
 
 
-def choose_scope() -> Scope | None:
-    """Draw the controls and return the selection, or say how to send the first request and return None."""
-    extent = data.extent()
-    if extent.requests == 0:
+def choose_scope(*, with_percentile: bool = False) -> Scope | None:
+    """Draw the controls and return the selection, or say why it holds nothing at any time and return None."""
+    population = data.population()
+    if population.is_empty():
         states.empty(data.collector_url())
         return None
-    return _controls(extent, data.population())
+    scope = _controls(population, with_percentile=with_percentile)
+    if remarks := misread():
+        states.misread(remarks)
+    if scope is None:
+        states.never_matches(_reason(population))
+    return scope
 
 
-def _controls(extent: Extent, population: pl.DataFrame) -> Scope:
+def _controls(population: pl.DataFrame, *, with_percentile: bool) -> Scope | None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="controls"):
         _choice("Service", address.SERVICE, _services(population), address.OPERATION)
         _choice("Operation", address.OPERATION, _operations(population, address.get(address.SERVICE)))
         _window()
+        if with_percentile:
+            _percentile()
         _condition()
         st.space("stretch")
+        # Only now: a condition that the store refuses must not take away the control that mends it.
+        extent = data.extent(read_selection())
+        if extent.requests == 0:
+            return None
         scope = read_scope(extent)
         share(scope.permalink())
     length = figures.length(scope.until - scope.since)
@@ -81,7 +102,7 @@ def _choice(label: str, name: str, options: list[str], *resets: str) -> None:
         placeholder=f"All {label.lower()}s",
         key=address.seeded(name, chosen),
         on_change=address.writer(name, address.stripped, *resets),
-        width=230,
+        width=180,
     )
 
 
@@ -105,6 +126,32 @@ def _write_window() -> None:
     address.put(address.WINDOW, None if chosen == "all" else str(chosen))
     address.put(address.SINCE, None)
     address.put(address.UNTIL, None)
+
+
+def _percentile() -> None:
+    current = percentile_name()
+    st.selectbox(
+        "Percentile",
+        PERCENTILES if current in PERCENTILES else [*PERCENTILES, current],
+        format_func=lambda name: f"p{name}",
+        key=address.seeded(address.PERCENTILE, current),
+        on_change=address.writer(address.PERCENTILE, _percentile_text),
+        width=100,
+    )
+
+
+def _percentile_text(value: object) -> str | None:
+    return None if value == USUAL_PERCENTILE else str(value)
+
+
+def _reason(population: pl.DataFrame) -> str:
+    service, operation = address.get(address.SERVICE), address.get(address.OPERATION)
+    if service is not None and service not in _services(population):
+        return f"The link names a service that has no requests here: {service}."
+    if operation is not None and operation not in _operations(population, service):
+        owner = "" if service is None else f" of {service}"
+        return f"The link names an operation{owner} that has no requests here: {operation}."
+    return "No request meets the condition, at any time."
 
 
 def _condition() -> None:

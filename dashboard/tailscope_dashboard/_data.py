@@ -24,6 +24,7 @@ from tailscope_dashboard._scope import Extent, Scope
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tailscope_analyzer import Selection
     from tailscope_dashboard._listing import Wanted
     from tailscope_dashboard._records import Trace
     from tailscope_dashboard._sqltext import Value
@@ -60,9 +61,9 @@ def named(name: str, values: Mapping[str, Value] | None = None, *, limit: int = 
     return ask(sqltext.bound(name, values or {}), limit=limit).rows
 
 
-def extent() -> Extent:
-    """Ask what the store holds."""
-    row = named("extent").row(0, named=True)
+def extent(selection: Selection) -> Extent:
+    """Ask what the store holds of a selection."""
+    row = named("extent", {"selection": sqltext.Condition(selection.condition())}).row(0, named=True)
     return Extent(row["requests"], _utc(row["first_start"]), _utc(row["last_start"]))
 
 
@@ -155,7 +156,7 @@ def _ask(url: str, query: str, limit: int) -> Table:
 @st.cache_data(ttl=FRESH_S * 3, max_entries=50, show_spinner=False)
 def _report(url: str, scope: Scope) -> Report:
     with closing(connect(url)) as source:
-        return source.report(scope.selection())
+        return source.report(scope.selection(), percentile=scope.percentile)
 
 
 @st.cache_data(ttl=FRESH_S, max_entries=20, show_spinner=False)

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them: milliseconds, counts, shares, times. Owns formatting, computes nothing."""
+"""Figures as a reader wants them: milliseconds, counts, shares, times, outcomes. Owns formatting alone."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ def milliseconds(value: float | None, *, signed: bool = False) -> str:
     size = abs(value)
     if size >= 10_000:
         return f"{sign}{value / 1000:,.1f} s".replace("-", MINUS)
-    digits = 0 if size >= 1000 or size == 0 else 1 if size >= 10 else 2 if size >= 1 else 3
+    if round(size, 3) == 0:
+        return f"{sign}0 ms"
+    digits = 0 if size >= 1000 else 1 if size >= 10 else 2 if size >= 1 else 3
     return f"{sign}{value:,.{digits}f} ms".replace("-", MINUS)
 
 
 def count(value: float | None) -> str:
-    """Write a count with thin groups of thousands: 1 204 311."""
+    """Write a count in groups of thousands: 1,204,311."""
     if value is None or not math.isfinite(value):
         return MISSING
-    return f"{int(value):,}".replace(",", "\u202f")
+    return f"{int(value):,}"
 
 
 def share(value: float | None, *, digits: int = 0) -> str:
@@ -36,8 +38,8 @@ def share(value: float | None, *, digits: int = 0) -> str:
         return MISSING
     percent = value * 100
     smallest = 10.0**-digits
-    if percent != 0 and abs(percent) < smallest / 2:
-        return f"< {smallest:g} %"
+    if percent != 0 and abs(percent) <= smallest / 2:
+        return f"< {smallest:g} %" if percent > 0 else f"> {MINUS}{smallest:g} %"
     return f"{percent:.{digits}f} %".replace("-", MINUS)
 
 
@@ -49,11 +51,13 @@ def interval(low_ms: float | None, high_ms: float | None) -> str:
 
 
 def rate(requests: int, seconds: float) -> str:
-    """Write requests a second, or a minute when there is less than one; none below a second in all."""
+    """Write requests a second, or by the unit of which there is at least one; none below a second in all."""
     if seconds < 1:
         return MISSING
-    per_second = requests / seconds
-    return f"{per_second:,.1f} /s" if per_second >= 1 else f"{per_second * 60:,.1f} /min"
+    for unit, length_s in (("s", 1), ("min", 60), ("h", 3600), ("day", 86_400)):
+        if requests * length_s >= seconds:
+            return f"{requests * length_s / seconds:,.1f} /{unit}"
+    return f"{requests * 86_400 / seconds:.2g} /day"
 
 
 def clock(when: datetime, *, seconds: bool = True) -> str:
@@ -97,5 +101,15 @@ def length(window: timedelta) -> str:
 
 
 def nanoseconds(value: int | None) -> str:
-    """Write a duration that is held in nanoseconds."""
-    return MISSING if value is None else milliseconds(value / 1e6)
+    """Write a duration that is held in nanoseconds, below 0.1 ms in a smaller unit: 41 ns, 1.5 µs."""
+    if value is None:
+        return MISSING
+    if value == 0 or abs(value) >= 100_000:
+        return milliseconds(value / 1e6)
+    text = f"{value} ns" if abs(value) < 1000 else f"{value / 1000:.3g} µs"
+    return text.replace("-", MINUS)
+
+
+def outcome(status: str | None) -> str | None:
+    """Write the status of a span: OpenTelemetry's 'unset' means that nobody reported an error."""
+    return "ok (unset)" if status == "unset" else status

@@ -8,7 +8,7 @@ import polars as pl
 
 from tailscope_dashboard import _figures as figures
 from tailscope_dashboard import palette
-from tailscope_dashboard._spans import NO_STAGE
+from tailscope_dashboard._spans import NO_STAGE, http_status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +55,8 @@ def facts(trace: Trace, span: Span) -> pl.DataFrame:
         "starts after": figures.nanoseconds(span["start_unix_nano"] - trace["start_unix_nano"]),
         "on the critical path": figures.nanoseconds(critical) if critical else None,
         "kind": span["kind"],
-        "status": span["status"],
+        "status": figures.outcome(span["status"]),
+        "HTTP status": http_status(span),
         "status message": span["status_message"],
         "scope": span["scope"],
         "parent": "never arrived (orphan)" if span["is_orphan"] else span["parent_span_id"],

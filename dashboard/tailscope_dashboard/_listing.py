@@ -11,6 +11,7 @@ from typing import Final
 import polars as pl
 
 from tailscope_dashboard import _address as address
+from tailscope_dashboard import _figures as figures
 from tailscope_dashboard._series import as_utc
 from tailscope_dashboard._sqltext import SORTABLE, Ordering, Value
 
@@ -109,7 +110,8 @@ def with_stages(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
 
 def trim(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the columns worth their place: those always shown, others that say something on this sheet."""
-    named = rows.with_columns(as_utc("start_time").alias("start")).drop("start_time")
+    status = pl.col("status").map_elements(figures.outcome, return_dtype=pl.String)
+    named = rows.with_columns(as_utc("start_time").alias("start"), status).drop("start_time")
     others = [name for name in named.columns if name not in _ALWAYS and not _is_silent(named[name])]
     return named.select(*_ALWAYS[1:], *others, _ALWAYS[0])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from tailscope_analyzer import Selection
+from tailscope_analyzer import InputError, Selection, parse_percentile
 from tailscope_dashboard import _address as address
 from tailscope_dashboard._sqltext import Condition, Value
 
@@ -24,6 +24,11 @@ WINDOWS: Final = {
 }
 """Lengths that a window may have, by the text that stands for them in the URL; 'all' is everything stored."""
 
+PERCENTILES: Final = ("90", "95", "99", "99.9")
+"""Tails that the controls offer, as the URL writes them; a link may name any other between 50 and 100."""
+
+USUAL_PERCENTILE: Final = "99"
+
 _STEPS_S: Final = (
     1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5,
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400,
@@ -32,7 +37,7 @@ _STEPS_S: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the store holds: how many requests, and when the first and the last began (UTC)."""
+    """What the store holds of a selection: how many requests, when the first and the last began (UTC)."""
 
     requests: int
     first: datetime | None
@@ -48,6 +53,7 @@ class Scope:
     where: str | None
     since: datetime
     until: datetime
+    percentile: float = 0.99
 
     def selection(self) -> Selection:
         """Return the selection that the collector's report takes."""
@@ -84,16 +90,66 @@ class Scope:
         return round((chosen or -(-wanted // 86_400) * 86_400) * 1e6)
 
 
-def read_scope(extent: Extent) -> Scope:
-    """Read the selection from the URL; unreadable or missing parts mean 'everything'."""
-    since, until = _window(extent)
-    return Scope(
+def read_selection() -> Selection:
+    """Read from the URL which requests are meant, whenever they began."""
+    return Selection(
         service=address.get(address.SERVICE),
         operation=address.get(address.OPERATION),
         where=address.get(address.WHERE),
+    )
+
+
+def read_scope(extent: Extent) -> Scope:
+    """Read the selection from the URL and set it in time; `misread()` says which parts could not be read."""
+    chosen = read_selection()
+    since, until = _window(extent)
+    return Scope(
+        service=chosen.service,
+        operation=chosen.operation,
+        where=chosen.where,
         since=since,
         until=until,
+        percentile=parse_percentile(percentile_name()),
     )
+
+
+def percentile_name() -> str:
+    """Return the percentile in the URL as the controls write it: 99, 99.9; the usual one if unreadable."""
+    quantile = _quantile(address.get(address.PERCENTILE) or USUAL_PERCENTILE)
+    return USUAL_PERCENTILE if quantile is None else f"{quantile * 100:.10g}"
+
+
+def misread() -> list[str]:
+    """Say which parts of the link cannot be read, each with what is shown instead."""
+    found: list[str] = []
+    window = address.get(address.WINDOW)
+    if window is not None and window not in WINDOWS:
+        found.append(
+            f"There is no window {window!r}: choose one of {', '.join(WINDOWS)}. Shown: {window_name()}."
+        )
+    ends = {name: address.get(name) for name in (address.SINCE, address.UNTIL)}
+    read = {name: address.moment(text) for name, text in ends.items()}
+    found += [
+        f"{name} = {text!r} is no time: write it as 2026-11-30T12:00:00Z. Shown without it."
+        for name, text in ends.items()
+        if text is not None and read[name] is None
+    ]
+    since, until = read.values()
+    if since is not None and until is not None and since >= until:
+        found.append("The window ends before it begins. Shown: all.")
+    percentile = address.get(address.PERCENTILE)
+    if percentile is not None and _quantile(percentile) is None:
+        found.append(
+            f"p{percentile} has no tail: choose one above 50 and below 100. Shown: p{USUAL_PERCENTILE}."
+        )
+    return found
+
+
+def _quantile(text: str) -> float | None:
+    try:
+        return parse_percentile(text)
+    except InputError:
+        return None
 
 
 def window_name() -> str:

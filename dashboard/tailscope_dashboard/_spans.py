@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 NO_STAGE: Final = "no stage"
 
+HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
+
 STAGE_NAMES: Final = (*STAGES, NO_STAGE)
 """What the waterfall's stage numbers stand for."""
 
@@ -59,6 +61,25 @@ def span_of(trace: Trace, span_id: str | None) -> Span | None:
 def entry_of(trace: Trace) -> Span | None:
     """Return the first span, which is the entry of the request, or None where there are no spans."""
     return next(iter(trace["spans"]), None)
+
+
+def http_status(span: Span) -> str | None:
+    """Return the HTTP status of a span, by the stable name of its attribute or by the older one."""
+    attributes = span["attributes"] or {}
+    found = next((attributes[name] for name in HTTP_STATUS if name in attributes), None)
+    return None if found is None else str(found)
+
+
+def failures(trace: Trace) -> list[Span]:
+    """Return the spans with an error, first those that have no failed child: there the error began."""
+    failed = [span for span in trace["spans"] if span["status"] == "error"]
+    passed_on = {span["parent_span_id"] for span in failed}
+    return sorted(failed, key=lambda span: span["span_id"] in passed_on)
+
+
+def marked(trace: Trace, span_id: str | None) -> Span | None:
+    """Return the span that the link names, else the one where an error began, or None."""
+    return span_of(trace, span_id) or next(iter(failures(trace)), None)
 
 
 def _critical(trace: Trace, index: dict[str, int]) -> list[list[float]]:

@@ -5,9 +5,14 @@ Owns these texts; each names what is missing and the next step. Shows text of ot
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import streamlit as st
+
+from tailscope_dashboard import _figures as figures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FIRST_TRACE: Final = """import tailscope
 tailscope.init(service="ranker", endpoint="http://127.0.0.1:4317")
@@ -54,10 +59,31 @@ def nothing_matches(what: str = "No request matches the selection.") -> None:
     st.info(f"{what} Widen the window or clear the filters above.", icon=":material/filter_alt_off:")
 
 
+def never_matches(reason: str) -> None:
+    """Say why the selection is empty whatever the window; the reason may hold names of others."""
+    with st.container(border=True):
+        st.subheader(":material/filter_alt_off: Nothing to show", anchor=False)
+        st.text(reason)
+        st.markdown("Choose another service or operation above, or clear the filter.")
+
+
+def misread(remarks: Sequence[str]) -> None:
+    """Say which parts of the link could not be read."""
+    with st.container(border=True):
+        st.markdown(":orange[:material/link_off:] **This link asks for something that cannot be read**")
+        for remark in remarks:
+            st.text(remark)
+
+
+def pooled(operations: int) -> None:
+    """Say that several operations are looked at as one."""
+    st.caption(f"Mixes {figures.count(operations)} operations; choose one above to see its own tail.")
+
+
 def too_few(requests: int, needed: int, what: str) -> None:
     """Say that there are too few requests for a percentile."""
     st.info(
-        f"Too few requests for {what}: n = {requests}, and it takes {needed}. "
+        f"Too few requests for {what}: n = {figures.count(requests)}, and it takes {figures.count(needed)}. "
         "Widen the window, or choose a busier operation.",
         icon=":material/hourglass_bottom:",
     )

@@ -9,9 +9,11 @@ import argparse
 import os
 import signal
 import socket
-import subprocess
 import sys
-from contextlib import contextmanager, nullcontext
+import time
+from contextlib import closing, contextmanager, nullcontext
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +21,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from tailscope.conventions import DEFAULT_DASHBOARD_PORT, DEFAULT_DATA_DIR, DEFAULT_URL, ENV_DATA, ENV_URL
 from tailscope_dashboard import palette
-from tailscope_dashboard._child import ChildError, answers, collector_on, stop
+from tailscope_dashboard._child import ChildError, answers, collector_on, start, stop
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Generator
     from types import FrameType
 
@@ -35,6 +38,17 @@ OPTIONS: Final = {
     "logger.hideWelcomeMessage": "true",
 }
 """How Streamlit is run; address, port and theme come on top."""
+
+PAGE_START_S: Final = 60.0
+"""Streamlit is up after 2 s; a cold disk and a busy machine take many times that."""
+
+PAGE_STOP_S: Final = 3.0
+"""Streamlit waits for open pages when it stops; it holds nothing that would be lost."""
+
+ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - names them, binds none
+"""Where a server answers that listens on every address."""
+
+_LOOK_S: Final = 0.1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -69,7 +83,7 @@ def main(argv: list[str]) -> int:
     if find_spec("streamlit") is None:
         # The child process would say so in a traceback; the dispatcher names the extra.
         raise ModuleNotFoundError("No module named 'streamlit'", name="streamlit")
-    signal.signal(signal.SIGTERM, _interrupt)
+    _end_on_signals()
     try:
         port = free_port(args.host, args.port)
         with source_of(args.url, args.data) as url:
@@ -125,21 +139,57 @@ def streamlit_command(host: str, port: int) -> list[str]:
 
 def _serve(url: str, host: str, port: int) -> int:
     script_folder = str(files("tailscope_dashboard").joinpath("_script"))
-    child = subprocess.Popen(
+    child = start(
         streamlit_command(host, port),
         env=os.environ | {ENV_URL: url},
         cwd=script_folder,  # a .streamlit/config.toml in the user's folder is another application's
         stdout=sys.stderr,
     )
     try:
+        if not answers(url):
+            _say(f"No collector answers at {url}; the dashboard says how to start one, and goes on asking.")
+        _await_page(child, host, port)
+    except BaseException:
+        child.kill()  # asked politely while it starts, Streamlit ends with a traceback
+        child.wait()
+        raise
+    try:
         shown = f"[{host}]" if ":" in host else host
         _say(f"Dashboard: http://{shown}:{port}  (collector: {url})  Ctrl-C stops it.")
         code = child.wait()
     finally:
-        stop(child)
+        stop(child, within_s=PAGE_STOP_S)
     if code != 0:
         _say(f"Streamlit ended with exit code {code}; it says why above.")
     return 0 if code == 0 else 1
+
+
+def _await_page(child: subprocess.Popen[bytes], host: str, port: int) -> None:
+    deadline = time.monotonic() + PAGE_START_S
+    while not _is_up(ANY_ADDRESS.get(host, host), port):
+        if child.poll() is not None:
+            raise ChildError(f"Streamlit ended at once with exit code {child.returncode}; it says why above.")
+        if time.monotonic() > deadline:
+            raise ChildError(f"Streamlit did not answer on {host}:{port} within {PAGE_START_S:.0f} s.")
+        time.sleep(_LOOK_S)
+
+
+def _is_up(host: str, port: int) -> bool:
+    with closing(HTTPConnection(host, port, timeout=2)) as connection:
+        try:
+            connection.request("GET", "/_stcore/health")
+            return connection.getresponse().status == HTTPStatus.OK
+        except (OSError, HTTPException):
+            return False
+
+
+def _end_on_signals() -> None:
+    # Explicitly: a shell starts what it puts in the background with SIGINT ignored, and Python keeps that.
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
+    # The children are in groups of their own, so a terminal that closes ends only us; nohup stays nohup.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _interrupt)
 
 
 def _port(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -10,12 +11,13 @@ import time
 import urllib.request
 from contextlib import contextmanager
 from queue import Empty, Queue
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 START_S = 60.0
+END_S = 10.0
 ADDRESS = re.compile(r"Dashboard: (http://\S+)")
 
 
@@ -34,6 +36,50 @@ def dashboard(*arguments: str, env: dict[str, str] | None = None) -> Iterator[st
         child.wait(timeout=60)
         if child.stderr is not None:
             child.stderr.close()
+
+
+class Ignoring:
+    """`tailscope dashboard` as a shell starts it in the background: with SIGINT ignored."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "tailscope", "dashboard", "--port", "0", *arguments]
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child inherits it
+        try:
+            self._child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        self._said = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.kill()
+        self._child.wait()
+        assert self._child.stderr is not None
+        self._child.stderr.close()
+
+    def line(self, words: str) -> str:
+        """Read until a line with these words."""
+        assert self._child.stderr is not None
+        for line in self._child.stderr:
+            self._said += line
+            if words in line:
+                return line
+        raise AssertionError(f"the dashboard never said {words!r}; it said: {self._said}")
+
+    def address(self) -> str:
+        """Wait for the address and return it."""
+        found = ADDRESS.search(self.line("Dashboard: "))
+        assert found is not None
+        return found.group(1)
+
+    def end(self, number: signal.Signals) -> str:
+        """Send a signal, see it end well within a few seconds, and return all that it said."""
+        self._child.send_signal(number)
+        rest = self._child.communicate(timeout=END_S)[1]
+        assert self._child.returncode == 0, rest
+        return self._said + rest
 
 
 def wait_for(url: str) -> None:

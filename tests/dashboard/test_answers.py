@@ -7,6 +7,7 @@ from datetime import datetime
 import polars as pl
 import pytest
 
+from tailscope_analyzer import Selection
 from tailscope_dashboard import _data as data
 
 
@@ -42,9 +43,9 @@ def test_type_of_a_column_is_a_plain_word(kind: pl.DataType, word: str) -> None:
 def test_moment_of_the_store_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     naive = datetime(2026, 11, 30, 12, 0)  # noqa: DTZ001  as DuckDB's TIMESTAMP comes
     rows = pl.DataFrame({"requests": [1], "first_start": [naive], "last_start": [naive]})
-    monkeypatch.setattr(data, "named", lambda _name: rows)
+    monkeypatch.setattr(data, "named", lambda _name, _values: rows)
 
-    found = data.extent()
+    found = data.extent(Selection())
 
     assert found.first is not None
     assert found.first.isoformat() == "2026-11-30T12:00:00+00:00"

@@ -82,15 +82,29 @@ def test_composition_adds_categories_up_and_follows_the_request() -> None:
 
 
 def test_split_table_never_shows_minus_zero() -> None:
-    table = bridges.split_table(report(stage("queue", 1.0, 1.0 - 1e-9)))
+    table = bridges.split_table(report(stage("queue", 1.0, 1.0 - 0.004)))
 
     assert str(table["excess_ms"][0]) == "0.0"
+    assert str(table["share"][0]) == "0.0"
 
 
-def test_gap_between_services_has_no_interval() -> None:
-    edges = [{"caller": "a", "callee": "b", "excess_ms": 3.0, "share": 0.3}]
+def test_calls_and_services_are_tables_of_their_own() -> None:
+    edges = [{"caller": "a", "callee": "redis: GET user", "excess_ms": 3.0, "share": 0.3}]
     services = [{"service": "a", "excess_ms": 7.0, "share": 0.7, "ci95_ms": [6.0, 8.0]}]
+    made = report(stage("queue", 0, 10), edges=edges, services=services)
 
-    table = bridges.service_table(report(stage("queue", 0, 10), edges=edges, services=services))
+    assert bridges.service_table(made).select("service", "low_ms").rows() == [("a", 6.0)]
+    assert bridges.edge_table(made).rows() == [("a → redis: GET user", 3.0, 0.3)]
 
-    assert table.select("where", "low_ms").rows() == [("a", 6.0), ("a → b", None)]
+
+def test_report_without_calls_has_no_table_of_them() -> None:
+    assert bridges.edge_table(report(stage("queue", 0, 10))).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("percentile", "own"), [(0.9, "p90 is 60.0 ms"), (0.95, "p95 is 80.0 ms"), (0.999, "p99.9 is 200.0 ms")]
+)
+def test_explanation_gives_the_percentile_of_the_sample(percentile: float, own: str) -> None:
+    made = report(stage("queue", 4, 100), percentile=percentile)
+
+    assert f"The sample's own {own}" in bridges.explanation(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import urllib.request
 from contextlib import closing
@@ -13,7 +14,7 @@ import pytest
 from tailscope.conventions import DEFAULT_URL, ENV_DATA, ENV_URL
 from tailscope_dashboard._child import ChildError, answers, collector_on, served_at
 from tailscope_dashboard.command import free_port, main, source_of, streamlit_command
-from tests.dashboard.processes import dashboard
+from tests.dashboard.processes import Ignoring, dashboard
 from tests.dashboard.traffic import Load, post
 
 
@@ -106,6 +107,40 @@ def test_collector_that_cannot_start_is_reported(collector_folder: Path) -> None
 
     with pytest.raises(ChildError, match="ended at once"), collector_on(collector_folder):
         pass
+
+
+def test_address_is_said_when_it_answers_and_a_missing_collector_once() -> None:
+    with Ignoring("--url", "http://127.0.0.1:9") as child:
+        address = child.address()
+        with urllib.request.urlopen(f"{address}/_stcore/health", timeout=5) as answer:  # noqa: S310  our own process
+            assert answer.status == 200
+        said = child.end(signal.SIGINT)
+
+    assert said.count("No collector answers at http://127.0.0.1:9") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_dashboard_in_the_background_and_its_children(
+    collector_folder: Path, number: signal.Signals
+) -> None:
+    with Ignoring("--data", str(collector_folder)) as child:
+        address = child.address()
+        collector = served_at(collector_folder)
+        assert collector is not None
+
+        child.end(number)
+
+    assert not answers(collector)
+    assert not answers(address)
+
+
+def test_signal_while_the_page_starts_ends_quietly() -> None:
+    with Ignoring("--url", "http://127.0.0.1:9") as child:
+        child.line("No collector answers")  # Streamlit is being started now
+
+        said = child.end(signal.SIGINT)
+
+    assert said.strip().splitlines()[1:] == []
 
 
 def test_dashboard_of_a_directory_stops_what_it_started(collector_folder: Path) -> None:

@@ -21,6 +21,8 @@ from tailscope_dashboard import _figures as figures
         (1812.4, "1,812 ms"),
         (12_400.0, "12.4 s"),
         (-3.0, "\u22123.00 ms"),
+        (-0.0003, "0 ms"),
+        (0.0003, "0 ms"),
     ],
 )
 def test_milliseconds_keep_three_digits(value: float | None, text: str) -> None:
@@ -31,24 +33,67 @@ def test_change_has_its_sign() -> None:
     assert figures.milliseconds(27.1, signed=True) == "+27.1 ms"
 
 
+def test_change_that_rounds_to_nothing_has_no_minus() -> None:
+    assert figures.milliseconds(-0.0001, signed=True) == "0 ms"
+
+
 @pytest.mark.parametrize(
     ("value", "digits", "text"),
-    [(None, 0, "\u2013"), (0.0, 0, "0 %"), (0.714, 0, "71 %"), (0.0117, 2, "1.17 %"), (0.0004, 0, "< 1 %")],
+    [
+        (None, 0, "\u2013"),
+        (0.0, 0, "0 %"),
+        (0.714, 0, "71 %"),
+        (0.0117, 2, "1.17 %"),
+        (0.0004, 0, "< 1 %"),
+        (-0.0004, 0, "> \u22121 %"),
+        (-0.005, 0, "> \u22121 %"),
+    ],
 )
 def test_share_that_rounds_to_nothing_is_not_nothing(value: float | None, digits: int, text: str) -> None:
     assert figures.share(value, digits=digits) == text
 
 
 def test_count_has_groups_of_thousands() -> None:
-    assert figures.count(1_204_311) == "1\u202f204\u202f311"
+    assert figures.count(1_204_311) == "1,204,311"
 
 
 @pytest.mark.parametrize(
     ("requests", "seconds", "text"),
-    [(600, 60, "10.0 /s"), (5, 60, "5.0 /min"), (5, 0, "\u2013"), (1, 1e-6, "\u2013")],
+    [
+        (600, 60, "10.0 /s"),
+        (5, 60, "5.0 /min"),
+        (5, 0, "\u2013"),
+        (1, 1e-6, "\u2013"),
+        (3, 3600, "3.0 /h"),
+        (2, 86_400, "2.0 /day"),
+        (1, 2_592_000, "0.033 /day"),
+    ],
 )
-def test_rate_is_per_second_unless_it_is_rare(requests: int, seconds: float, text: str) -> None:
+def test_rate_takes_the_unit_of_which_there_is_one(requests: int, seconds: float, text: str) -> None:
     assert figures.rate(requests, seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (None, "\u2013"),
+        (0, "0 ms"),
+        (41, "41 ns"),
+        (1000, "1 \u00b5s"),
+        (41_300, "41.3 \u00b5s"),
+        (-250, "\u2212250 ns"),
+        (412_300, "0.412 ms"),
+    ],
+)
+def test_short_time_is_written_in_its_own_unit(nanoseconds: int | None, text: str) -> None:
+    assert figures.nanoseconds(nanoseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [("unset", "ok (unset)"), ("ok", "ok"), ("error", "error"), (None, None)]
+)
+def test_status_nobody_set_reads_as_ok(status: str | None, text: str | None) -> None:
+    assert figures.outcome(status) == text
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,31 @@ def test_link_shows_a_colleague_the_same_view(page: Page, other: Page, app: str)
     assert other.get_by_role("combobox", name="Operation").input_value() == "POST /embed"
 
 
+def test_percentile_goes_from_page_to_page_and_into_the_link(page: Page, app: str) -> None:
+    open_page(page, f"{app}/?percentile=95")
+    page.get_by_text("p95 is", exact=False).first.wait_for()
+
+    page.get_by_role("link", name="See why").click()
+    page.wait_for_url("**/why?**")
+    page.get_by_text("From the typical request to the tail").wait_for()
+    settle(page)
+
+    assert parameters(page)["percentile"] == "95"
+    assert parse_qs(urlsplit(shared_link(page)).query)["percentile"] == ["95"]
+    page.get_by_role("link", name="All slow requests").click()
+    page.wait_for_url("**/requests?**percentile=95**")
+
+
+def test_link_to_the_failed_span_opens_it(page: Page, app: str, failed_trace: str) -> None:
+    open_page(page, f"{app}/trace?trace={failed_trace}")
+    page.get_by_text("1 span with an error").wait_for()
+
+    page.get_by_role("button", name=re.compile("span [0-9a-f]{16}")).click()
+
+    page.wait_for_url("**span=**")
+    page.locator(".st-key-span").get_by_text("POST /", exact=False).first.wait_for()
+
+
 def test_link_to_a_span_opens_it(page: Page, other: Page, app: str, slow_trace: str) -> None:
     open_page(page, f"{app}/trace?trace={slow_trace}")
     click_at(waterfall(page), x=150, y=AXIS + 2 * ROW + 10)

@@ -113,6 +113,33 @@ def test_span_is_found_by_its_id() -> None:
     assert spans.span_of(whole, "nonsense") is None
 
 
+def test_span_where_an_error_began_comes_before_those_that_passed_it_on() -> None:
+    whole = trace(
+        span(1, status="error"), span(2, status="error", parent_span_id=f"{1:016x}"), span(3, status="ok")
+    )
+
+    assert [found["span_id"][-1] for found in spans.failures(whole)] == ["2", "1"]
+    assert spans.marked(whole, None) == whole["spans"][1]
+    assert spans.marked(whole, f"{3:016x}") == whole["spans"][2]
+
+
+def test_trace_without_errors_has_no_span_marked() -> None:
+    assert spans.marked(trace(span(1), span(2, status="ok")), None) is None
+
+
+@pytest.mark.parametrize(
+    ("attributes", "status"),
+    [
+        ({"http.response.status_code": "503"}, "503"),
+        ({"http.status_code": "404"}, "404"),
+        ({"db.system": "redis"}, None),
+        (None, None),
+    ],
+)
+def test_http_status_is_found_by_either_name(attributes: dict[str, str] | None, status: str | None) -> None:
+    assert spans.http_status(span(1, attributes=attributes)) == status
+
+
 def test_ledger_shares_sum_to_one_and_begin_with_the_largest() -> None:
     rows = [
         {"service": "a", "stage": "auth", "category": "self", "operation": "x", "self_ms": 1.0},

@@ -90,10 +90,94 @@ def test_unreachable_collector_says_what_to_start(visit: Visit, page: str) -> No
 
 @pytest.mark.parametrize("page", POPULATION_PAGES)
 def test_selection_without_requests_says_so(visit: Visit, seeded: Seeded, page: str) -> None:
-    test = visit(seeded.url, page, service="no such service")
+    test = visit(seeded.url, page, since="2027-01-01T00:00:00Z", until="2027-01-02T00:00:00Z")
 
     assert not test.exception
     assert "Widen the window or clear the filters" in words(test)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"service": "nope"}, "a service that has no requests here: nope."),
+        (
+            {"service": "ranker", "operation": "GET /"},
+            "an operation of ranker that has no requests here: GET /.",
+        ),
+        ({"where": "duration_ms < 0"}, "No request meets the condition, at any time."),
+    ],
+    ids=["service", "operation", "condition"],
+)
+@pytest.mark.parametrize("page", POPULATION_PAGES)
+def test_selection_that_is_empty_at_any_time_says_which_part_is(
+    visit: Visit, seeded: Seeded, page: str, parameters: dict[str, str], reason: str
+) -> None:
+    test = visit(seeded.url, page, **parameters)
+
+    assert not test.exception
+    assert reason in words(test)
+    assert "window" not in words(test).lower()
+
+
+def test_window_of_all_is_that_of_the_chosen_requests(visit: Visit, seeded: Seeded) -> None:
+    with connect(seeded.url) as client:
+        first = client.sql("select min(start_time) from requests where operation = 'POST /embed'").rows[0][0]
+    everything = visit(seeded.url, "overview")
+
+    embed = visit(seeded.url, "overview", operation="POST /embed")
+
+    assert f"{first:%H:%M:%S} \u2013" in words(embed)
+    assert f"{first:%H:%M:%S} \u2013" not in words(everything)
+
+
+def test_unknown_window_of_a_link_is_named(visit: Visit, seeded: Seeded) -> None:
+    test = visit(seeded.url, "overview", window="7m")
+
+    assert figure(test, "Requests") == "600"
+    assert "There is no window '7m'" in words(test)
+
+
+def test_chosen_percentile_is_the_one_explained(visit: Visit, seeded: Seeded) -> None:
+    test = visit(seeded.url, "why", percentile="95")
+
+    assert test.selectbox(key="in:percentile").value == "95"
+    assert "p95 is" in words(test)
+    assert "p99 is" not in words(test)
+
+
+@pytest.mark.parametrize("page", ["overview", "why"])
+def test_choosing_a_percentile_writes_the_address(visit: Visit, seeded: Seeded, page: str) -> None:
+    test = visit(seeded.url, page)
+    assert "p99 is" in words(test)
+
+    test.selectbox(key="in:percentile").select("90").run()
+
+    assert test.query_params == {"percentile": "90"}
+    assert "p90 is" in words(test)
+
+
+@pytest.mark.parametrize("page", ["overview", "why"])
+def test_pooled_operations_are_pointed_out(visit: Visit, seeded: Seeded, page: str) -> None:
+    assert "Mixes 2 operations; choose one" in words(visit(seeded.url, page))
+    assert "Mixes" not in words(visit(seeded.url, page, operation="POST /embed"))
+
+
+def test_why_slow_lists_the_calls_between_services(visit: Visit, seeded: Seeded) -> None:
+    test = visit(seeded.url, "why")
+
+    calls = next(frame.value for frame in test.dataframe if "call" in frame.value)
+    assert list(calls["call"]) == ["ranker \u2192 model"]
+    assert list(calls.columns) == ["call", "excess_ms", "share"]
+
+
+def test_trace_says_its_http_status_and_where_it_failed(visit: Visit, seeded: Seeded) -> None:
+    failed = visit(seeded.url, "trace", trace=seeded.trace_ids[13])
+    well = visit(seeded.url, "trace", trace=seeded.trace_ids[14])
+
+    assert (figure(failed, "Status"), figure(failed, "HTTP")) == ("error", "500")
+    assert "1 span with an error" in words(failed)
+    assert (figure(well, "Status"), figure(well, "HTTP")) == ("ok (unset)", "200")
+    assert "with an error" not in words(well)
 
 
 @pytest.mark.parametrize("page", POPULATION_PAGES)
@@ -272,7 +356,7 @@ def test_console_shows_the_database_message(visit: Visit, seeded: Seeded) -> Non
 def test_console_says_that_rows_were_held_back(visit: Visit, seeded: Seeded) -> None:
     test = visit(seeded.url, "sql", q="select * from spans")
 
-    assert "Only the first 2\u202f000 rows" in words(test)
+    assert "Only the first 2,000 rows" in words(test)
 
 
 def test_example_fills_the_editor_and_runs(visit: Visit, seeded: Seeded) -> None:

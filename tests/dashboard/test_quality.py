@@ -43,5 +43,10 @@ def test_light_says_in_words_what_its_colour_says() -> None:
     assert len(words) == 3
 
 
+def test_clock_grain_is_given_in_its_own_unit() -> None:
+    assert "Clock grain: 41 ns." in judged(clock_grain_ns=41).reasons
+    assert "Clock grain: 1 \u00b5s." in judged(clock_grain_ns=1000).reasons
+
+
 def test_reasons_begin_with_the_verdict() -> None:
     assert judged(verdict="clocks disagree").reasons[0] == "Clocks disagree."

@@ -11,7 +11,7 @@ from hypothesis import strategies as hs
 
 from tailscope_dashboard import _address as address
 from tailscope_dashboard import _listing as listing
-from tailscope_dashboard._scope import Extent, Scope, read_scope, window_name
+from tailscope_dashboard._scope import Extent, Scope, misread, percentile_name, read_scope, window_name
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 EXTENT = Extent(1000, NOON, NOON + timedelta(hours=2))
@@ -60,18 +60,40 @@ def test_two_moments_win_over_a_named_window(url: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "parameters",
+    ("parameters", "remark"),
     [
-        {"window": "fortnight"},
-        {"since": "yesterday"},
-        {"since": "2026-11-30T13:00:00Z", "until": "2026-11-30T12:00:00Z"},
+        ({"window": "7m"}, "There is no window '7m'"),
+        ({"since": "yesterday"}, "since = 'yesterday' is no time"),
+        ({"since": "2026-11-30T13:00:00Z", "until": "2026-11-30T12:00:00Z"}, "ends before it begins"),
+        ({"percentile": "12"}, "p12 has no tail"),
     ],
-    ids=["unknown name", "no time", "backwards"],
+    ids=["unknown window", "no time", "backwards", "no tail"],
 )
-def test_unreadable_window_is_everything(url: dict[str, str], parameters: dict[str, str]) -> None:
+def test_unreadable_part_is_left_out_and_named(
+    url: dict[str, str], parameters: dict[str, str], remark: str
+) -> None:
     url |= parameters
 
-    assert read_scope(EXTENT).since == NOON
+    assert (read_scope(EXTENT).since, read_scope(EXTENT).percentile) == (NOON, 0.99)
+    assert [remark in said for said in misread()] == [True]
+
+
+def test_readable_link_is_not_remarked_on(url: dict[str, str]) -> None:
+    url |= {"window": "15m", "percentile": "99.9", "service": "ranker"}
+
+    assert misread() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "percentile", "name"),
+    [("90", 0.9, "90"), ("p95", 0.95, "95"), ("99.9", 0.999, "99.9"), ("97.5", 0.975, "97.5")],
+)
+def test_percentile_of_the_link_is_read(url: dict[str, str], text: str, percentile: float, name: str) -> None:
+    url["percentile"] = text
+
+    assert read_scope(EXTENT).percentile == percentile
+    assert percentile_name() == name
+    assert read_scope(EXTENT).link()["percentile"] == text
 
 
 def test_link_freezes_the_window(url: dict[str, str]) -> None:

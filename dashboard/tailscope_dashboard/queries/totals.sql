@@ -3,6 +3,7 @@
 select
     count(*) as requests,
     count(*) filter (where status = 'error') as errors,
+    count(distinct (service, operation)) as operations,
     quantile_cont(duration_ms, 0.50) as p50_ms,
     quantile_cont(duration_ms, 0.95) as p95_ms,
     quantile_cont(duration_ms, 0.99) as p99_ms,

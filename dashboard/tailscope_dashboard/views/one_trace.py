@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import streamlit as st
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from tailscope_dashboard._records import Span, Trace
 
+FAILURES_NAMED: Final = 3
+"""Failed spans that have a link of their own; the waterfall marks every one."""
+
 
 def render() -> None:
     """Draw the page."""
@@ -37,12 +40,13 @@ def render() -> None:
     except NotFoundError as error:
         states.missing(str(error))
         return
-    selected = address.get(address.SPAN)
+    marked = spans.marked(trace, address.get(address.SPAN))
     _head(trace)
-    waterfall.draw(spans.waterfall(trace, selected), on_click=_remember_span)
+    _failures(trace)
+    waterfall.draw(spans.waterfall(trace, marked["span_id"] if marked else None), on_click=_remember_span)
     left, right = st.columns([3, 2], gap="medium")
     with left:
-        _span(trace, spans.span_of(trace, selected) or spans.entry_of(trace))
+        _span(trace, marked or spans.entry_of(trace))
     with right:
         _ledger(trace)
 
@@ -66,6 +70,11 @@ def _remember_span() -> None:
     address.put(address.SPAN, waterfall.clicked())
 
 
+def _open(trace_id: str, span_id: str) -> None:
+    address.put(address.TRACE, trace_id)
+    address.put(address.SPAN, span_id)
+
+
 def _head(trace: Trace) -> None:
     started = datetime.fromtimestamp(trace["start_unix_nano"] / 1e9, UTC)
     entry = spans.entry_of(trace)
@@ -74,7 +83,9 @@ def _head(trace: Trace) -> None:
     with st.container(horizontal=True, key="figures"):
         placing.figure("Duration", figures.nanoseconds(trace["duration_ns"]))
         placing.figure("Spans", figures.count(len(trace["spans"])))
-        placing.figure("Status", (entry["status"] if entry else None) or figures.MISSING)
+        placing.figure("Status", (figures.outcome(entry["status"]) if entry else None) or figures.MISSING)
+        if entry and (http := spans.http_status(entry)):
+            placing.figure("HTTP", http)
         placing.figure(f"Started {started:%Y-%m-%d} (UTC)", figures.time_of_day(started))
     if not trace["complete"]:
         st.warning(
@@ -82,6 +93,25 @@ def _head(trace: Trace) -> None:
         )
     for note in trace["notes"]:
         st.text(f"Note: {note}")
+
+
+def _failures(trace: Trace) -> None:
+    failed = spans.failures(trace)
+    if not failed:
+        return
+    named = f", the first {FAILURES_NAMED}" if len(failed) > FAILURES_NAMED else ""
+    st.markdown(f":red[:material/error:] **{figures.plural(len(failed), 'span')} with an error**{named}")
+    for place, span in enumerate(failed[:FAILURES_NAMED]):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.text(f"{span['service']} · {span['operation']}", width="content")
+            # A button: a link to the page that is open leaves its address as it is.
+            st.button(
+                f"span {span['span_id']}",
+                icon=":material/account_tree:",
+                key=f"failed-{place}",
+                on_click=_open,
+                args=(trace["trace_id"], span["span_id"]),
+            )
 
 
 def _span(trace: Trace, span: Span | None) -> None:
@@ -97,12 +127,13 @@ def _span(trace: Trace, span: Span | None) -> None:
         _pairs("Attributes", span["attributes"])
         _events(trace, span)
         _pairs("Resource", span["resource"])
-        for linked in span["links"] or []:
-            pages.link(
-                "trace",
-                address.kept(trace=linked["trace_id"], span=linked["span_id"]),
-                label=f"linked: {linked['trace_id']}",
+        for place, linked in enumerate(span["links"] or []):
+            st.button(
+                f"linked: {linked['trace_id']}",
                 icon=":material/link:",
+                key=f"linked-{place}",
+                on_click=_open,
+                args=(linked["trace_id"], linked["span_id"]),
             )
 
 
@@ -136,7 +167,7 @@ def _ledger(trace: Trace) -> None:
     placing.table(
         rows,
         {
-            "self_ms": st.column_config.NumberColumn("self, ms", format="%.3f"),
+            "self_ms": st.column_config.NumberColumn("self, ms", format="%,.3f"),
             "share": st.column_config.NumberColumn("share", format="percent"),
         },
         order=["stage", "category", "self_ms", "share", "service", "operation"],

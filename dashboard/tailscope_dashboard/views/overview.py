@@ -26,7 +26,7 @@ HEAT_KEY = "heat"
 
 def render() -> None:
     """Draw the page."""
-    scope = controls.choose_scope()
+    scope = controls.choose_scope(with_percentile=True)
     if scope is None:
         return
     totals = data.totals(scope)
@@ -43,13 +43,15 @@ def render() -> None:
     # Last, because it takes longest: the rest of the page is there meanwhile.
     report = data.report(scope)
     with headline_place:
-        _headline(scope, report)
+        _headline(scope, report, totals["operations"])
 
 
-def _headline(scope: Scope, report: Report) -> None:
+def _headline(scope: Scope, report: Report, operations: int) -> None:
     light = quality.light(report)
     with st.container(border=True, key="headline"):
         st.text(headline(report), width="stretch")
+        if operations > 1:
+            states.pooled(operations)
         # Below the sentence, not beside it: on a phone it would leave the sentence a word a line.
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             with st.popover(f":{light.colour}[{light.icon}] {light.word}", width="content"):
@@ -70,7 +72,7 @@ def _figures(scope: Scope, totals: data.Record) -> None:
         for name, needed in series.REQUESTS_NEEDED.items():
             enough = requests >= needed
             value = figures.milliseconds(totals[f"{name}_ms"]) if enough else figures.MISSING
-            placing.figure(name, value, n if enough else f"{n}, needs {needed}")
+            placing.figure(name, value, n if enough else f"{n}, needs {figures.count(needed)}")
         placing.figure("Slowest", figures.milliseconds(totals["max_ms"]), n)
 
 
@@ -138,11 +140,11 @@ def _operations(scope: Scope) -> None:
         {
             "service": "Service",
             "operation": "Operation",
-            "requests": st.column_config.NumberColumn("Requests (n)", format="localized"),
+            "requests": st.column_config.NumberColumn("Requests (n)", format="%,d"),
             "error_share": st.column_config.NumberColumn("Errors", format="percent"),
-            "p50_ms": st.column_config.NumberColumn("p50, ms", format="%.1f"),
-            "p95_ms": st.column_config.NumberColumn("p95, ms", format="%.1f"),
-            "p99_ms": st.column_config.NumberColumn("p99, ms", format="%.1f"),
-            "max_ms": st.column_config.NumberColumn("slowest, ms", format="%.1f"),
+            "p50_ms": st.column_config.NumberColumn("p50, ms", format="%,.1f"),
+            "p95_ms": st.column_config.NumberColumn("p95, ms", format="%,.1f"),
+            "p99_ms": st.column_config.NumberColumn("p99, ms", format="%,.1f"),
+            "max_ms": st.column_config.NumberColumn("slowest, ms", format="%,.1f"),
         },
     )

@@ -98,7 +98,8 @@ def _sheet_choice(wanted: listing.Wanted, matching: int) -> None:
     first, last = wanted.skip + 1, min(wanted.skip + listing.ROWS, matching)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.markdown(
-            f"**{figures.plural(matching, 'request')}** · {first} to {last} · click a row to open its trace"
+            f"**{figures.plural(matching, 'request')}** · {figures.count(first)} to {figures.count(last)} · "
+            "click a row to open its trace"
         )
         st.space("stretch")
         _turn("Previous", -1, wanted, disabled=wanted.sheet <= 1)
@@ -131,17 +132,17 @@ def _columns(longest_ms: float) -> placing.Columns:
             "Start (UTC)", format="YYYY-MM-DD HH:mm:ss.SSS", timezone="UTC"
         ),
         "duration_ms": st.column_config.ProgressColumn(
-            "Duration, ms", format="%.1f", min_value=0, max_value=longest_ms, color=palette.UNKNOWN
+            "Duration, ms", format="%,.1f", min_value=0, max_value=longest_ms, color=palette.UNKNOWN
         ),
         "top_stage": st.column_config.TextColumn("Mostly in", help="The stage with the most time of its own"),
-        "top_ms": st.column_config.NumberColumn("of which, ms", format="%.1f"),
+        "top_ms": st.column_config.NumberColumn("of which, ms", format="%,.1f"),
         "service": "Service",
         "operation": "Operation",
         "status": "Status",
         "http_status": "HTTP",
         "model": "Model",
         "instance": "Instance",
-        "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%.1f"),
+        "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%,.1f"),
         "output_tokens": "Tokens out",
         "batch_size": "Batch",
         "span_count": "Spans",

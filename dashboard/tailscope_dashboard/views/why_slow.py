@@ -23,17 +23,20 @@ if TYPE_CHECKING:
 
 def render() -> None:
     """Draw the page."""
-    scope = controls.choose_scope()
+    scope = controls.choose_scope(with_percentile=True)
     if scope is None:
+        return
+    totals = data.totals(scope)
+    if totals["requests"] == 0:
+        states.nothing_matches()
         return
     with st.spinner("Splitting the tail by stage…"):
         report = data.report(scope)
-    if report.requests == 0:
-        states.nothing_matches()
-        return
     steps = bridges.bridge(report)
     with st.container(border=True, key="headline"):
         st.text(headline(report))
+        if totals["operations"] > 1:
+            states.pooled(totals["operations"])
     if not steps:
         states.no_split(report.quality.verdict)
     else:
@@ -45,6 +48,7 @@ def render() -> None:
         _slowest(scope, report)
     with right:
         _services(report)
+        _edges(report)
 
 
 def _bridge(report: Report, steps: list[bridges.Step]) -> None:
@@ -76,14 +80,14 @@ def _split(report: Report) -> None:
     placing.table(
         bridges.split_table(report),
         {
-            "typical_ms": st.column_config.NumberColumn("typical, ms", format="%.2f"),
-            "tail_ms": st.column_config.NumberColumn("tail, ms", format="%.2f"),
-            "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+.2f"),
+            "typical_ms": st.column_config.NumberColumn("typical, ms", format="%,.2f"),
+            "tail_ms": st.column_config.NumberColumn("tail, ms", format="%,.2f"),
+            "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+,.2f"),
             "share": st.column_config.ProgressColumn(
                 "share of the excess", format="percent", min_value=0, max_value=1
             ),
-            "low_ms": st.column_config.NumberColumn("95 % from, ms", format="%+.2f"),
-            "high_ms": st.column_config.NumberColumn("95 % to, ms", format="%+.2f"),
+            "low_ms": st.column_config.NumberColumn("95 % from, ms", format="%+,.2f"),
+            "high_ms": st.column_config.NumberColumn("95 % to, ms", format="%+,.2f"),
         },
     )
 
@@ -92,17 +96,33 @@ def _services(report: Report) -> None:
     rows = bridges.service_table(report)
     if rows.is_empty():
         return
-    st.markdown("**Services, and the gaps between them**")
+    st.markdown("**Services**")
     placing.table(
         rows,
         {
-            "where": "",
-            "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+.2f"),
+            "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+,.2f"),
             "share": st.column_config.ProgressColumn(
                 "share of the excess", format="percent", min_value=0, max_value=1
             ),
-            "low_ms": st.column_config.NumberColumn("95 % from, ms", format="%+.2f"),
-            "high_ms": st.column_config.NumberColumn("95 % to, ms", format="%+.2f"),
+            "low_ms": st.column_config.NumberColumn("95 % from, ms", format="%+,.2f"),
+            "high_ms": st.column_config.NumberColumn("95 % to, ms", format="%+,.2f"),
+        },
+    )
+
+
+def _edges(report: Report) -> None:
+    rows = bridges.edge_table(report)
+    if rows.is_empty():
+        return
+    st.markdown("**Calls** · between services, and to what they depend on")
+    placing.table(
+        rows,
+        {
+            "call": "caller → callee",
+            "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+,.2f"),
+            "share": st.column_config.ProgressColumn(
+                "share of the excess", format="percent", min_value=0, max_value=1
+            ),
         },
     )
 

@@ -141,7 +141,14 @@ def run(fleet: Fleet, options: argparse.Namespace, talk: Console) -> None:
         markup=False,
         soft_wrap=True,
     )
-    same = urlencode({"service": RANKER, "operation": window.operation, "since": f"{window.since}Z"})
+    same = urlencode(
+        {
+            "service": RANKER,
+            "operation": window.operation,
+            "since": f"{window.since}Z",
+            "percentile": f"{window.percentile:g}",
+        }
+    )
     talk.print(f"The same requests, to look at: {address}/?{same}", markup=False, soft_wrap=True)
     talk.print(f"[bold]Dashboard: {address}[/bold]   (Ctrl-C stops everything)")
     try:
