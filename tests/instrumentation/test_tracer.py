@@ -363,3 +363,13 @@ def test_provider_flushes_and_shuts_down(receiver: Receiver) -> None:
     provider.shutdown()
     trace.get_tracer("lib").start_span("late").end()
     assert tailscope.stats().dropped == {"shutdown": 1}
+
+
+def test_the_method_of_the_class_starts_a_span_as_that_of_a_tracer_does(recorded: Spans) -> None:
+    """Libraries that wrap methods take them from the class."""
+    tracer = trace.get_tracer("lib")
+
+    with type(tracer).start_as_current_span(tracer, "outer") as outer:
+        assert trace.get_current_span() is outer
+
+    assert [span.name for span in recorded()] == ["outer"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -82,14 +82,26 @@ def _split(report: Report) -> None:
         {
             "typical_ms": st.column_config.NumberColumn("typical, ms", format="%,.2f"),
             "tail_ms": st.column_config.NumberColumn("tail, ms", format="%,.2f"),
-            "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+,.2f"),
-            "share": st.column_config.ProgressColumn(
-                "share of the excess", format="percent", min_value=0, max_value=1
-            ),
-            "low_ms": st.column_config.NumberColumn("95 % from, ms", format="%+,.2f"),
-            "high_ms": st.column_config.NumberColumn("95 % to, ms", format="%+,.2f"),
+            **_excess_columns(),
+            **_interval_columns(),
         },
     )
+
+
+def _excess_columns() -> dict[str, Any]:
+    return {
+        "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+,.2f"),
+        "share": st.column_config.ProgressColumn(
+            "share of the excess", format="percent", min_value=0, max_value=1
+        ),
+    }
+
+
+def _interval_columns() -> dict[str, Any]:
+    return {
+        "low_ms": st.column_config.NumberColumn("95 % from, ms", format="%+,.2f"),
+        "high_ms": st.column_config.NumberColumn("95 % to, ms", format="%+,.2f"),
+    }
 
 
 def _services(report: Report) -> None:
@@ -100,12 +112,8 @@ def _services(report: Report) -> None:
     placing.table(
         rows,
         {
-            "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+,.2f"),
-            "share": st.column_config.ProgressColumn(
-                "share of the excess", format="percent", min_value=0, max_value=1
-            ),
-            "low_ms": st.column_config.NumberColumn("95 % from, ms", format="%+,.2f"),
-            "high_ms": st.column_config.NumberColumn("95 % to, ms", format="%+,.2f"),
+            **_excess_columns(),
+            **_interval_columns(),
         },
     )
 
@@ -119,10 +127,7 @@ def _edges(report: Report) -> None:
         rows,
         {
             "call": "caller → callee",
-            "excess_ms": st.column_config.NumberColumn("excess, ms", format="%+,.2f"),
-            "share": st.column_config.ProgressColumn(
-                "share of the excess", format="percent", min_value=0, max_value=1
-            ),
+            **_excess_columns(),
         },
     )
 
