@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from tailscope_analyzer import connect
 from tailscope_dashboard._sqltext import literal
@@ -151,7 +152,10 @@ def test_link_shows_a_colleague_the_same_view(page: Page, other: Page, app: str)
     open_page(other, link)
 
     assert "window" not in parse_qs(urlsplit(link).query)  # it would move with the newest request
-    assert figures(other) == figures(page)
+    shown = figures(page)
+    # A page draws its figures one by one.
+    expect(other.get_by_test_id("stMetric")).to_have_count(len(shown), timeout=30_000)
+    assert figures(other) == shown
     assert other.get_by_role("combobox", name="Operation").input_value() == "POST /embed"
 
 
