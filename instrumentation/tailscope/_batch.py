@@ -2,8 +2,8 @@
 
 Owns the spans that a batch gives its requests. Every request gets its own `queue` and `inference` span
 beneath its own span, and one shared `batch` span, in a trace of its own, links to all of them: a span has one
-parent, so the time of a batch cannot be a child of each request. Works across threads and tasks of one
-process.
+parent, so the time of a batch cannot be a child of each request. Works across threads, tasks and processes;
+how a ticket travels is `_ticket`'s.
 """
 
 # pyright: reportPrivateUsage=false
@@ -11,80 +11,38 @@ process.
 
 from __future__ import annotations
 
-import os
-import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from opentelemetry import trace
 from opentelemetry.context.context import Context
 
 from tailscope import _guard
-from tailscope._current import SPAN_KEY, attach, get_current, leave
+from tailscope._aside import ACTIVE
+from tailscope._current import SPAN_KEY, attach, leave
 from tailscope._local import ANCHOR, new_bits, now
-from tailscope._span import INTERNAL, Scope, Span
-from tailscope._stage import ACTIVE, stage_name
+from tailscope._record import INTERNAL
+from tailscope._span import Scope, Span
+from tailscope._stage import stage_name
+from tailscope._ticket import Ticket, read_ticket
 from tailscope._values import fields_of, snapshot
 from tailscope.conventions import BATCH_ID, BATCH_MAX_DELAY_MS, BATCH_MAX_SIZE, BATCH_SIZE, QUEUE_DEPTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from types import TracebackType
 
     from opentelemetry.trace import SpanContext
 
     from tailscope._foreign import ForeignSpan, ForeignTracer
 
+__all__ = ["Ticket", "batch", "enqueue", "record"]
+
 QUEUE: Final = "queue"
 INFERENCE: Final = "inference"
 BATCH: Final = "batch"
-
-# Re-entrant: a collection inside the lock may free a forgotten ticket, which leaves its queue.
-_waiting_lock = threading.RLock()
-_waiting: dict[str, int] = {}
-"""Tickets of each queue that wait; a queue in which nobody waits has no entry."""
-
-
-def forget_waiting() -> None:
-    """Start with empty queues and a free lock, as a forked child does."""
-    global _waiting_lock  # noqa: PLW0603 - a lock held by another thread at the fork is held for ever
-    _waiting_lock = threading.RLock()
-    _waiting.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_waiting)
-
-
-class Ticket:
-    """A request's place in a queue: which request, since when, how many were waiting before it."""
-
-    __slots__ = ("_counted", "context", "depth", "enqueued_ns", "queue")
-
-    def __init__(self, queue: str) -> None:
-        self._counted = False
-        self.queue = queue = str(queue)
-        self.context = get_current()
-        with _waiting_lock:
-            self.depth = _waiting.get(queue, 0)
-            _waiting[queue] = self.depth + 1
-        self._counted = True
-        self.enqueued_ns = now()
-
-    def leave(self) -> None:
-        """Leave the queue; a request that gives up waiting should, and a ticket that is thrown away does."""
-        with _waiting_lock:
-            if not self._counted:
-                return
-            self._counted = False
-            left = _waiting.get(self.queue, 0) - 1  # a child forked meanwhile has forgotten the queue
-            if left > 0:
-                _waiting[self.queue] = left
-            else:
-                _waiting.pop(self.queue, None)
-
-    def __del__(self) -> None:
-        if self._counted:
-            self.leave()
+QUEUE_CLOCK: Final = "tailscope.queue.clock"
+"""On the `queue` span of a ticket from another process: what its beginning was found with."""
 
 
 def enqueue(*, queue: str = "default") -> Ticket:
@@ -139,7 +97,10 @@ class Batch:
                 )
             for ticket in self._tickets:
                 attributes = {**self._attributes, QUEUE_DEPTH: ticket.depth}
-                record(ticket.context, QUEUE, (ticket.enqueued_ns, self._started_ns), attributes, [], None)
+                if ticket.clock:
+                    attributes[QUEUE_CLOCK] = ticket.clock
+                began_ns = min(ticket.enqueued_ns, self._started_ns)
+                record(ticket.context, QUEUE, (began_ns, self._started_ns), attributes, [], None)
             self._become_current()
         return self
 
@@ -248,7 +209,7 @@ def record_foreign(
 
 
 def batch(
-    tickets: Iterable[Ticket],
+    tickets: Iterable[Ticket | Mapping[str, Any] | bytes | str],
     *,
     max_size: int | None = None,
     max_delay_ms: float | None = None,
@@ -258,7 +219,8 @@ def batch(
     """Open a batch over the requests that took these tickets.
 
     Args:
-        tickets: from `enqueue`, one for each request of the batch.
+        tickets: from `enqueue`, one for each request of the batch, or what `to_dict` and `to_bytes` made of
+            them in another process.
         max_size: the batcher's limit, in requests.
         max_delay_ms: how long the batcher waits for more, in milliseconds.
         name: the span of each request while the batch runs.
@@ -270,8 +232,20 @@ def batch(
         fields[BATCH_MAX_SIZE] = max_size
     if max_delay_ms is not None:
         fields[BATCH_MAX_DELAY_MS] = max_delay_ms
-    # What is no ticket has no request; a queue that also carries a stop signal is common.
     taken: list[Ticket] = []
     with _guard.guard("batch"):
-        taken.extend(ticket for ticket in tickets if isinstance(ticket, Ticket))  # pyright: ignore[reportUnnecessaryIsInstance]
+        taken.extend(ticket for ticket in map(ticket_of, tickets) if ticket is not None)
     return Batch(taken, name, {**fields, **(fields_of(attributes) or {})})
+
+
+def ticket_of(entry: Any) -> Ticket | None:
+    """Return the ticket, or read it where it comes from another process; None for what is none at all.
+
+    A queue that also carries a stop signal is common.
+    """
+    if isinstance(entry, Ticket):
+        return entry
+    message = isinstance(entry, (bytes, bytearray, Mapping)) or (
+        isinstance(entry, str) and entry.startswith("{")
+    )
+    return read_ticket(entry) if message else None

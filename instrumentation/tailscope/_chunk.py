@@ -27,6 +27,8 @@ class Chunk(NamedTuple):
 
     body: bytes
     spans: int
+    held_bytes: int = 0
+    """What the compiled core counts against its buffer until the chunk is sent or given up."""
 
 
 class ChunkBuilder:
@@ -78,7 +80,7 @@ class ChunkBuilder:
         """Return what was collected and begin anew; None where there is nothing."""
         if not self.spans:
             return None
-        scopes = [(scope.encoded, scope.schema_url, parts) for scope, parts in self._parts.items() if parts]
+        scopes = [(scope.encoded, scope.names[2], parts) for scope, parts in self._parts.items() if parts]
         chunk = Chunk(resource_spans(self._resource, scopes), self.spans)
         self._parts = {}
         self.size_bytes = self.spans = 0

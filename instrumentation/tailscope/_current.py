@@ -30,10 +30,13 @@ get_current: Callable[[], Context]
 attach: Callable[[Context], Token[Context]]
 reset: Callable[[Token[Context]], None]
 
+variable: Any = None
+"""The context variable itself; None where another runtime context is configured."""
+
 _runtime: Any = context_api._RUNTIME_CONTEXT
 if type(_runtime) is ContextVarsRuntimeContext:
-    _variable: Any = _runtime._current_context
-    get_current, attach, reset = _variable.get, _variable.set, _variable.reset
+    variable = _runtime._current_context
+    get_current, attach, reset = variable.get, variable.set, variable.reset
 else:
     get_current, attach, reset = _runtime.get_current, _runtime.attach, _runtime.detach
 

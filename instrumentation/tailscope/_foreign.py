@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, SpanContext, StatusCode
 
 from tailscope import _guard
-from tailscope._span import ERROR_TYPE, KINDS, NOT_ERRORS, describe, error_type
+from tailscope._record import ERROR_TYPE, KINDS, NOT_ERRORS, describe, error_type
 from tailscope._values import fields_of
 from tailscope.conventions import STAGE
 

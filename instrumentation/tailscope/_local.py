@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 from opentelemetry.trace.span import DEFAULT_TRACE_STATE
 
+from tailscope._cores import COMPILED
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tailscope._span import Span
 
 now = time.perf_counter_ns
@@ -26,6 +31,30 @@ _random = random.Random()  # noqa: S311 - ids, not secrets
 new_bits = _random.getrandbits
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_random.seed)
+
+
+def use_clock(clock: Callable[[], int] | None) -> None:
+    """Read monotonic nanoseconds from `clock` from now on, or from the system again; for tests of services."""
+    replace("now", clock or time.perf_counter_ns)
+    if COMPILED is not None:
+        COMPILED.use_clock(clock)
+    ANCHOR.place(*((0, now()) if clock is not None else measure_offset()))
+
+
+def use_ids(bits: Callable[[int], int] | None) -> None:
+    """Take ids from `bits(how_many)` from now on, or from our own generator again; for tests of services."""
+    replace("new_bits", bits or _random.getrandbits)
+    if COMPILED is not None:
+        COMPILED.use_ids(bits)
+
+
+def replace(name: str, function: Callable[..., int]) -> None:
+    """Put a function in the place of one of ours in every module that has it: none looks it up anew."""
+    replaced = globals()[name]
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("tailscope.") and getattr(module, name, None) is replaced:
+            setattr(module, name, function)
+
 
 FLAGS_OF_OWN_TRACE: Final = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
 # OTLP `flags`: the lower byte is W3C's, bit 8 says that bit 9 (the parent is remote) is meaningful.
@@ -46,12 +75,18 @@ class Anchor:
     __slots__ = ("measured_ns", "offset_ns")
 
     def __init__(self) -> None:
-        self.offset_ns, self.measured_ns = measure_offset()
+        self.place(*measure_offset())
+
+    def place(self, offset_ns: int, measured_ns: int) -> None:
+        """Take an offset that was measured."""
+        self.offset_ns, self.measured_ns = offset_ns, measured_ns
+        if COMPILED is not None:
+            COMPILED.set_anchor(offset_ns)
 
     def refresh(self) -> int:
         """Return the offset in nanoseconds, measured now if the last measurement is old."""
         if now() - self.measured_ns > ANCHOR_AGE_NS:
-            self.offset_ns, self.measured_ns = measure_offset()
+            self.place(*measure_offset())
         return self.offset_ns
 
 
@@ -71,14 +106,16 @@ def measure_offset() -> tuple[int, int]:
 ANCHOR: Final = Anchor()
 
 
-class LocalTrace:
+class PureLocalTrace:
     """The part of a trace that one process adds to one request; shared by its spans."""
 
     __slots__ = (
         "anchor_ns",
+        "dropped",
         "failure",
         "flags",
         "gc_mark",
+        "mark",
         "otlp_flags",
         "remote_parent_id",
         "server",
@@ -93,13 +130,35 @@ class LocalTrace:
     remote_parent_id: int
     anchor_ns: int
     server: Span | None
+    dropped: bool
+    """There was no room when the request began, or there is none any more: all that follows is dropped."""
     gc_mark: int
+    mark: Any
+    """What the hooks of requests keep between start and end."""
     failure: tuple[int, int] | None
     """id() of the exception that was recorded last and the span it goes to next: one failure is one event."""
 
     def beneath(self) -> LocalTrace:
         """Return the part that begins with a SERVER span inside this one."""
-        return local_trace(self.trace_id, self.flags, self.state, 0, self.anchor_ns)
+        return beneath(self)
+
+
+def beneath(outer: LocalTrace) -> LocalTrace:
+    """Return the part that begins inside another of the same process, and shares its fate."""
+    local = local_trace(outer.trace_id, outer.flags, outer.state, 0, outer.anchor_ns)
+    local.dropped = outer.dropped
+    return local
+
+
+if TYPE_CHECKING or COMPILED is None:
+    LocalTrace = PureLocalTrace
+else:
+    LocalTrace = COMPILED.LocalTrace
+    COMPILED.bind(
+        beneath=beneath,
+        flags_of_own_trace=FLAGS_OF_OWN_TRACE,
+        default_trace_state=DEFAULT_TRACE_STATE,
+    )
 
 
 def local_trace(
@@ -114,6 +173,8 @@ def local_trace(
     local.remote_parent_id = remote
     local.anchor_ns = anchor_ns
     local.server = None
+    local.dropped = False
+    local.mark = None
     local.gc_mark = 0
     local.failure = None
     return local

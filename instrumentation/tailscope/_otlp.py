@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tailscope import conventions
 from tailscope._local import HAS_IS_REMOTE, IS_REMOTE
-from tailscope._span import STACK, Extra, Span
+from tailscope._record import STACK, Extra
 from tailscope._values import snapshot
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
+
+    from tailscope._span import Span
 
 CACHE_ENTRIES: Final = 8192
 """Entries of each cache before it starts anew: about 1 MB in all at usual lengths."""
@@ -65,6 +67,9 @@ Key = TypeVar("Key")
 Body = TypeVar("Body")
 
 MAX_DEPTH: Final = 10
+COMPILED_PAIRS: Final = 128
+"""Attributes of one span that the compiled core writes itself."""
+
 _INT64: Final = 1 << 63
 UINT64: Final = (1 << 64) - 1
 
@@ -75,6 +80,12 @@ CHUNK_BYTES: Final = 65_536
 def field(tag: bytes, body: bytes) -> bytes:
     """Return a length-delimited field."""
     return tag + length(len(body)) + body
+
+
+class Ready(tuple[bytes]):
+    """An attribute's value that stands for the whole encoded KeyValue (field 9 of a span)."""
+
+    __slots__ = ()
 
 
 class Encoder:
@@ -114,10 +125,11 @@ class Encoder:
                 part = stages.get(stage) or self._stage(stage)
                 parts.append(part)
                 size += len(part)
-            if span._attributes:
-                size += attributes_of(span._attributes, parts.append)
-            if span._extra is not None or local.state or len(parts) > self.max_attributes:
-                part = self._rare(span)
+            given = span._attributes
+            if given:
+                size += attributes_of(given, parts.append)
+            if span._extra is not None or local.state or (given and len(given) > self.max_attributes):
+                part = self.rare(span)
                 parts.append(part)
                 size += len(part)
             anchor_ns = local.anchor_ns
@@ -251,7 +263,31 @@ class Encoder:
             pairs.append(field(b"\x0a", name + field(b"\x12", self.value(inner, depth + 1))))
         return field(b"\x32", b"".join(pairs))
 
-    def _rare(self, span: Span) -> bytes:
+    def made_ready(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """Return attributes for the compiled core: what it cannot write itself is encoded here."""
+        kept = dict(islice(attributes.items(), self.max_attributes))
+        if len(kept) > COMPILED_PAIRS:
+            parts: list[bytes] = []
+            self._attributes(kept, parts.append)
+            return {"": Ready((b"".join(parts),))}
+        for key, value in kept.items():
+            kind = type(value)
+            simple = kind in {str, bool, float} or (kind is int and -_INT64 <= value < _INT64)
+            if not simple or type(key) is not str or self._needs_care(key, value):
+                kept[key] = Ready((self.pair(b"\x4a", key, value),))
+        return kept
+
+    def _needs_care(self, *texts: object) -> bool:
+        """Say whether one is a text that has to be cut or mended."""
+        return any(
+            isinstance(text, str) and (len(text) > self.max_value_chars or not text.isascii()) for text in texts
+        )
+
+    def name(self, name: Any) -> bytes:
+        """Return the name of a span (field 5)."""
+        return self._name(name)
+
+    def rare(self, span: Span) -> bytes:
         """Return trace state, events, links, status and the counts of what was dropped."""
         out: list[bytes] = []
         if span._local.state:

@@ -16,16 +16,21 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailscope import _guard
 from tailscope._chunk import ChunkBuilder
 from tailscope._local import ANCHOR
 from tailscope._otlp import CHUNK_BYTES, Encoder
+from tailscope._plugged import Plugs, ended
 from tailscope._sender import Sender, SenderLimits
+from tailscope.conventions import DROPPED_REQUESTS, DROPPED_SPANS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.sdk.trace.sampling import Sampler
 
     from tailscope._span import Span
     from tailscope._transport import Transport
@@ -35,6 +40,11 @@ SLICE_SPANS: Final = 32
 
 MAX_SLICE_SPANS: Final = 512
 """Where spans come faster than 32 for each turn at the GIL, a slice is a quarter of what waits, to this."""
+
+RESERVE: Final = 8
+"""One part in eight of the buffer is for requests in flight; without it, no other request begins to record."""
+
+EMPTY: Final = 1 << 62
 
 MAX_SCOPES: Final = 1024
 """Names of tracers kept apart: a service that makes one for each request must not fill the memory."""
@@ -65,29 +75,37 @@ class Scope:
     """One instrumentation scope: where its spans go, and its encoded name."""
 
     __slots__ = (
+        "crowd",
         "encoded",
         "max_attributes",
         "max_events",
         "max_links",
+        "names",
         "pending",
+        "plugs",
         "recorder",
         "room",
-        "schema_url",
     )
 
-    def __init__(self, recorder: Recorder, encoded: bytes, schema_url: str) -> None:
+    def __init__(self, recorder: Recorder, encoded: bytes, names: tuple[str, str, str]) -> None:
         limits = recorder.limits
         self.recorder: Recorder | None = recorder
+        self.plugs = recorder.plugs
         self.encoded = encoded
-        self.schema_url = schema_url
+        self.names = names
         self.pending = recorder.pending
         self.room = 0
+        self.crowd = EMPTY
         self.max_attributes = limits.max_attributes
         self.max_events = limits.max_events
         self.max_links = limits.max_links
 
+    def crowded(self) -> bool:
+        """Say whether the recorder has something to say to a request that begins."""
+        return len(self.pending) >= self.crowd
+
     def full(self, span: Span) -> None:
-        """Take the first span of a process, or count one for which there is no room."""
+        """Take a span that the buffer does not take by itself."""
         if self.recorder is not None:
             self.recorder.full(span)
 
@@ -95,6 +113,7 @@ class Scope:
         """Take no more spans: those that began before a fork are their parent's to send."""
         self.recorder = None
         self.room = 0
+        self.crowd = EMPTY
 
 
 class Recorder:
@@ -106,13 +125,15 @@ class Recorder:
         resource: Callable[[], Mapping[str, Any]],
         limits: RecorderLimits,
         sending: SenderLimits,
+        sampler: Sampler | None = None,
     ) -> None:
         self.limits = limits
         self.pending: deque[Span] = deque()
+        self.plugs = None if sampler is None else Plugs(sampler, {})
         self._connect = connect
         self._resource = resource
         self._sending = sending
-        self._scopes: dict[tuple[str, str, str, str], Scope] = {}
+        self._scopes: dict[tuple[str, str, str, str], Any] = {}
         self._reset()
 
     def _reset(self) -> None:
@@ -125,15 +146,31 @@ class Recorder:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._encoded = threading.Condition()
         self._closed = False
-        self._taken = self._refused = 0
+        self._taken = self._refused = self._unsent = 0
         self._passes_begun = self._passes_ended = 0
         self._dropped: Counter[str] = Counter()
+        self.dropped_requests = 0
+        self._told = 0
+        self._crowded = False
         self._sender: Sender | None = None
         self._thread: threading.Thread | None = None
         self._encoder = Encoder(
             max_attributes=self.limits.max_attributes, max_value_chars=self.limits.max_value_chars
         )
-        self._resource_bytes = self._encoder.resource(self._resource())
+        self.resource = dict(self._resource())
+        if self.plugs is not None:
+            self.plugs.resource = self.resource
+        self._resource_bytes = self._encoder.resource(self.resource)
+
+    def plug(self, processor: SpanProcessor) -> None:
+        """Show spans that begin from now on to a span processor of the SDK, too."""
+        with self._lock:
+            if self.plugs is None:
+                self.plugs = Plugs(None, self.resource)
+            self.plugs.add(processor)
+            for scope in self._scopes.values():
+                scope.plugs = self.plugs
+            self._set_rooms()
 
     def before_fork(self) -> Callable[[], None] | None:
         """Wait a little for a call under way, and let none begin; return what ends that.
@@ -147,7 +184,7 @@ class Recorder:
         """Forget the parent's spans, which the parent sends, and start threads again when needed."""
         self._reset()
         for key, scope in self._scopes.items():
-            self._scopes[key] = Scope(self, scope.encoded, scope.schema_url)
+            self._scopes[key] = self._new_scope(scope.encoded, scope.names)
             scope.retire()
 
     def scope(
@@ -162,40 +199,118 @@ class Recorder:
                 return next(reversed(self._scopes.values()))
             if scope is None:
                 encoded = self._encoder.scope(name, version, attributes or {})
-                scope = self._scopes[key] = Scope(self, encoded, schema_url)
-                scope.room = self.limits.pending_spans if self._running() else 0
+                scope = self._scopes[key] = self._new_scope(encoded, key[:3])
+                self._set_rooms()
             return scope
+
+    def _new_scope(self, encoded: bytes, names: tuple[str, str, str]) -> Scope:
+        return Scope(self, encoded, names)
+
+    def _set_rooms(self) -> None:
+        """Say how many spans fit where nobody need be asked, and from how many on a request must ask."""
+        limit = self.limits.pending_spans
+        room = limit if self._running() and (self.plugs is None or not self.plugs.processors) else 0
+        crowd = 0 if self._crowded else limit - limit // RESERVE
+        for scope in self._scopes.values():
+            scope.room, scope.crowd = room, crowd
 
     def _running(self) -> bool:
         return self._thread is not None and not self._closed
 
-    def full(self, span: Span) -> None:
-        """Start the threads for the first span of this process; count every other span that finds no room."""
+    def arrive(self, span: Span) -> None:
+        """Let a request begin: drop it whole where there is no room, or let it carry how many were dropped.
+
+        The last eighth of the buffer is for the requests that are in flight, so that each is kept whole.
+        """
         with self._lock:
-            if self._closed or self._thread is not None:
-                cause = "shutdown" if self._closed else "buffer_full"
-                if len(self.pending) < self.limits.pending_spans and not self._closed:
-                    self.pending.append(span)  # another thread has started the threads meanwhile
-                    return
-                self._refused += 1
-                self._dropped[cause] += 1
-                self._wake_up()
+            if self._no_room():
+                span._local.dropped = True
+                self.dropped_requests += 1
+                self._news()
                 return
-            self.pending.append(span)
-            with _guard.guard("start"):  # near the end of the interpreter no thread can be started
-                self._start()
+            lost = sum(self._dropped.values()) + self._lost_sending()
+            if lost != self._told:
+                self._told = lost
+                counts = {DROPPED_SPANS: lost, DROPPED_REQUESTS: self.dropped_requests}
+                span._attributes = {**(span._attributes or {}), **counts}
+            self._crowded = False
+            self._set_rooms()
+
+    def _no_room(self) -> bool:
+        limit = self.limits.pending_spans
+        return len(self.pending) >= limit - limit // RESERVE or not self._has_room(reserve=True)
+
+    def _has_room(self, *, reserve: bool) -> bool:
+        """Say whether the outbox takes more; the last eighth of it only what has begun before."""
+        kept = self._sending.buffer_bytes // RESERVE if reserve else 0
+        return self._sender is None or self._sender.has_room(kept)
+
+    def _lost_sending(self) -> int:
+        return 0 if self._sender is None else sum(self._sender.dropped.values())
+
+    def _news(self) -> None:
+        """Let each request that begins ask; the caller holds the lock."""
+        if not self._crowded:
+            self._crowded = True
+            self._set_rooms()
+
+    def full(self, span: Span) -> None:
+        """Take a span that the buffer does not take by itself.
+
+        The first of the process, which starts the threads; one that processors see; one without room, which is
+        dropped and counted, and with it what is left of its request.
+        """
+        if span._scope.plugs is not None and not ended(span, span._scope.plugs):
+            with self._lock:
+                self._unsent += 1
+            return
+        with self._lock:
+            if not self._closed and self._thread is None and not span._local.dropped:
+                self._append(span)
+                with _guard.guard("start"):  # near the end of the interpreter no thread can be started
+                    self._start()
+                return
+            if self._fits(span):
+                self._append(span)
+                return
+            self._refused += 1
+            self._dropped["shutdown" if self._closed else "buffer_full"] += 1
+            if not span._local.dropped and not self._closed:
+                span._local.dropped = True
+                self.dropped_requests += 1
+            self._news()
+            self._wake_up()
+
+    def _fits(self, span: Span) -> bool:
+        """Say whether a span may still be kept; the caller holds the lock."""
+        return not (
+            self._closed or span._local.dropped or len(self.pending) >= self.limits.pending_spans
+        )
+
+    def _append(self, span: Span) -> None:
+        self.pending.append(span)
 
     def _start(self) -> None:
         """Start both threads; the caller holds the lock."""
         thread = self._thread = threading.Thread(target=self._run, name="tailscope-encode", daemon=True)
         try:
-            self._sender = Sender(self._connect, self._sending)
+            self._sender = self._connect_sender()
             thread.start()
         except BaseException:
             self._thread = None
             raise
-        for scope in self._scopes.values():
-            scope.room = self.limits.pending_spans
+        self._set_rooms()
+
+    def _connect_sender(self) -> Sender:
+        return Sender(self._connect, self._sending)
+
+    def _waiting(self) -> int:
+        """Return how many ended spans wait for the next pass."""
+        return len(self.pending)
+
+    def _recorded(self) -> int:
+        """Return how many spans the buffer has taken so far."""
+        return self._taken + len(self.pending)
 
     def _wake_up(self) -> None:
         """Let the encoder begin a pass now."""
@@ -213,7 +328,7 @@ class Recorder:
     def _run(self) -> None:
         sender = self._sender
         assert sender is not None  # noqa: S101 - set before the thread starts
-        while not self._closed or self.pending:
+        while not self._closed or self._waiting():
             hurry = self._sleep()
             ANCHOR.refresh()
             with _guard.guard("encode"):
@@ -235,18 +350,32 @@ class Recorder:
             if sender.has_room():
                 self._encode(spans, builder, sender)
             else:
-                builder.dropped["buffer_full"] += count
+                self._drop(spans, builder)
             self._taken += count
             waiting -= count
             if not hurry:
                 time.sleep(SLICE_PAUSE_S)
         self._put(sender, builder)
-        if builder.dropped:
-            with self._lock:
-                self._dropped.update(builder.dropped)
+        self._look(builder.dropped)
         with self._encoded:
             self._passes_ended = self._passes_begun
             self._encoded.notify_all()
+
+    def _drop(self, spans: list[Span], builder: ChunkBuilder) -> None:
+        """Drop spans for which the outbox has no room, and what is still to come of their requests."""
+        builder.dropped["buffer_full"] += len(spans)
+        for span in spans:
+            if not span._local.dropped:
+                span._local.dropped = True
+                self.dropped_requests += 1
+
+    def _look(self, dropped: Counter[str]) -> None:
+        """Count what a pass has dropped, and let requests that begin ask where there is something to say."""
+        with self._lock:
+            self._dropped.update(dropped)
+            lost = sum(self._dropped.values()) + self._lost_sending()
+            if lost != self._told or not self._has_room(reserve=True):
+                self._news()
 
     def _encode(self, spans: list[Span], builder: ChunkBuilder, sender: Sender) -> None:
         """Encode one slice, scope by scope."""
@@ -293,15 +422,14 @@ class Recorder:
             if self._closed:
                 return
             self._closed = True
-            for scope in self._scopes.values():
-                scope.room = 0
+            self._set_rooms()
             sender, thread = self._sender, self._thread
         if sender is not None and thread is not None:
             self._wake_up()
             thread.join(max(0.0, deadline_s - time.monotonic()))
             sender.close(deadline_s)
         with self._lock:
-            lost = len(self.pending)
+            lost = self._waiting()
             if lost:
                 self._dropped["shutdown"] += lost
 
@@ -310,20 +438,18 @@ class Recorder:
         sender = self._sender
         with self._lock:
             dropped = Counter(self._dropped)
-        waiting = len(self.pending)
-        taken = self._taken
-        if sender is None:
-            held = 0 if self._closed else waiting
-            return Counts(taken + waiting + self._refused, 0, dict(dropped), held, 0, 0)
-        dropped.update(sender.dropped)
-        recorded = taken + waiting + self._refused
-        sent = sender.sent
+        recorded = self._recorded() + self._refused
+        sent = pending_bytes = 0
+        if sender is not None:
+            dropped.update(sender.dropped)
+            sent, pending_bytes = sender.sent, sender.pending_bytes
         held = 0 if self._closed else max(0, recorded - sent - sum(dropped.values()))
-        return Counts(recorded, sent, dict(dropped), held, sender.pending_bytes, self._encoder.truncated)
+        return Counts(
+            recorded, sent, dict(dropped), held, pending_bytes, self._encoder.truncated, self.dropped_requests
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """What became of the spans of this process."""
 
     recorded: int
@@ -332,3 +458,4 @@ class Counts:
     pending: int
     pending_bytes: int
     truncated_values: int
+    dropped_requests: int

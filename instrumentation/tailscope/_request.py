@@ -18,12 +18,17 @@ from opentelemetry import trace
 from opentelemetry.context.context import Context
 from opentelemetry.trace import SpanKind
 
+from tailscope import _aside
+from tailscope._aside import ACTIVE, Aside
+from tailscope._cores import COMPILED
 from tailscope._current import SPAN_KEY, attach, get_current, leave
 from tailscope._decorate import is_function, label_of
 from tailscope._gc import PAUSES
+from tailscope._hooks import HOOKS
 from tailscope._local import new_bits, now, own_trace
-from tailscope._span import NOT_RECORDING, NOT_STARTED, RECORDING, SERVER, Span
-from tailscope._stage import ACTIVE, Aside, Stage
+from tailscope._record import NOT_RECORDING, NOT_STARTED, RECORDING, SERVER
+from tailscope._span import Span
+from tailscope._stage import PureStage
 from tailscope._values import fields_of
 
 if TYPE_CHECKING:
@@ -36,29 +41,54 @@ REQUEST_KEY: Final = context_api.create_key("tailscope.request")
 """Where the context keeps our server span of a foreign SDK, whose spans show no way up to it."""
 
 
-class Request(Stage):
+def start(self: Request, context: Context) -> Context | None:
+    """Start a SERVER span, or stand for the one that the context is already inside of."""
+    server = server_span(context)
+    if server is None:
+        body = _aside.start(self, context)
+        if body is None or self._foreign is None or self._other is None:
+            return body
+        return context_api.set_value(REQUEST_KEY, self._other, body)
+    self._other = server
+    self._end_ns = NOT_RECORDING
+    for key, value in (fields_of(self._attributes) or {}).items():
+        server.set_attribute(key, value)
+    return context
+
+
+def copy(self: Request) -> Request:
+    """Return a fresh request like this one, for one call of a decorated function."""
+    return open_request(self._name, self._attributes)
+
+
+class PureRequest(PureStage):
     """One request: `with request("predict") as r`, `async with`, or a decorator."""
 
-    _kind = SERVER
+    __slots__ = ()
 
-    def _copy(self) -> Stage:
-        return open_request(self._name, self._attributes)
+    _kind = SERVER
+    _start = start
+    _copy = copy
 
     def __enter__(self) -> Self:
-        scope = ACTIVE.scope
+        scope = ACTIVE.fast_root
         context = get_current()
         if scope is None or context or self._end_ns != NOT_STARTED:
             return self._enter_aside()
         # The usual case, nothing upstream and nothing in the context: a trace of our own.
         self._local = local = own_trace()
         self._parent_id = 0
-        local.server = self
-        local.gc_mark = PAUSES.count
         self._scope = scope
         self._context = None
         self._extra = None
         self._id = new_bits(64)
         self._end_ns = RECORDING
+        local.server = self
+        local.gc_mark = PAUSES.count
+        if HOOKS.begin is not None:
+            local.mark = HOOKS.begin()
+        if len(scope.pending) >= scope.crowd:
+            scope.recorder.arrive(self)
         self._token = attach(Context({SPAN_KEY: self}))
         self._start_ns = now()
         return self
@@ -74,21 +104,15 @@ class Request(Stage):
         self._token = None
         if exc is not None:
             self._fail(exc)
-        self.end()
+        if not self._held:
+            self.end()
 
-    def _start(self, context: Context) -> Context | None:
-        """Start a SERVER span, or stand for the one that the context is already inside of."""
-        server = server_span(context)
-        if server is None:
-            body = super()._start(context)
-            if body is None or self._other is None:
-                return body
-            return context_api.set_value(REQUEST_KEY, self._other, body)
-        self._other = server
-        self._end_ns = NOT_RECORDING
-        for key, value in (fields_of(self._attributes) or {}).items():
-            server.set_attribute(key, value)
-        return context
+
+if TYPE_CHECKING or COMPILED is None:
+    Request = PureRequest
+else:
+    Request = COMPILED.Request
+    COMPILED.bind(request_start=start, request_copy=copy)
 
 
 def server_span(context: Context) -> trace.Span | None:
@@ -153,3 +177,8 @@ def request(name: Any = "request", *, attributes: Mapping[str, Any] | None = Non
     if not isinstance(name, str) and is_function(name):
         return open_request(label_of(name), attributes)(name)
     return open_request(name, attributes)
+
+
+if not TYPE_CHECKING and COMPILED is not None:
+    COMPILED.bind(open_request=request)
+    request = COMPILED.request

@@ -25,6 +25,7 @@ from tailscope import _guard
 from tailscope._foreign import ForeignTracer
 from tailscope._gc import PAUSES
 from tailscope._recorder import Recorder, RecorderLimits
+from tailscope._cores import COMPILED
 from tailscope._sender import SenderLimits
 from tailscope._settings import Settings, resolve
 from tailscope._stage import ACTIVE
@@ -57,6 +58,8 @@ class Stats:
     truncated_values: int
     errors: dict[str, int]
     """Failures by cause, for example `export:UNAVAILABLE`: attempts, not spans."""
+    dropped_requests: int = 0
+    """Requests of which spans were lost for want of room; nearly all of them are dropped whole."""
 
 
 class Runtime:
@@ -121,7 +124,7 @@ def start(settings: Settings) -> None:
         RUNTIME.mode, RUNTIME.provider = "sdk", current
         return
     preload(settings)
-    recorder = RUNTIME.recorder = Recorder(
+    recorder = RUNTIME.recorder = new_recorder()(
         connect=lambda: open_transport(settings.target),
         resource=lambda: resource_of(settings),
         limits=RecorderLimits(
@@ -147,6 +150,15 @@ def start(settings: Settings) -> None:
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and processes.parent_process() is not None:
         flush_when_child_ends(RUNTIME)
+
+
+def new_recorder() -> type[Recorder]:
+    """Return the recorder of the core that runs."""
+    if COMPILED is None:
+        return Recorder
+    from tailscope._recorder_compiled import CompiledRecorder
+
+    return CompiledRecorder
 
 
 def preload(settings: Settings) -> None:
@@ -234,6 +246,7 @@ def stats() -> Stats:
         dropped=counts.dropped,
         truncated_values=counts.truncated_values,
         errors=_guard.errors(),
+        dropped_requests=counts.dropped_requests,
     )
 
 

@@ -55,6 +55,7 @@ class Sender:
         self._chunks: deque[Chunk] = deque()
         self._changed = threading.Condition()
         self._busy = 0
+        self._taken: list[Chunk] = []
         self._failures = 0
         self._drainers = 0
         self._closing = False
@@ -62,15 +63,17 @@ class Sender:
         self.pending_bytes = 0
         self.pending_spans = 0
         self.sent = 0
+        self.released: Callable[[int], None] | None = None
+        """Told of each chunk's `held_bytes` once it is sent or given up."""
         self.dropped: Counter[str] = Counter()
         self._gate = threading.Lock()
         self._calling = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="tailscope-send", daemon=True)
         self._thread.start()
 
-    def has_room(self) -> bool:
-        """Say whether the outbox takes another chunk."""
-        return self.pending_bytes < self._limits.buffer_bytes
+    def has_room(self, kept_bytes: int = 0) -> bool:
+        """Say whether the outbox takes another chunk and still has `kept_bytes`."""
+        return self.pending_bytes + kept_bytes < self._limits.buffer_bytes
 
     def put(self, chunk: Chunk) -> None:
         """Queue a chunk."""
@@ -127,8 +130,14 @@ class Sender:
         lost = sum(chunk.spans for chunk in self._chunks) + self._busy
         if lost:
             self.dropped[cause] += lost
+        self._release([*self._chunks, *self._taken])
+        self._taken = []
         self._chunks.clear()
         self._busy = self.pending_bytes = self.pending_spans = 0
+
+    def _release(self, chunks: list[Chunk]) -> None:
+        if self.released is not None:
+            self.released(sum(chunk.held_bytes for chunk in chunks))
 
     def _run(self) -> None:
         # An instrumented gRPC client would trace our exports, which would be exported, without end.
@@ -159,6 +168,7 @@ class Sender:
             taken.append(self._chunks.popleft())
             size += len(taken[-1].body)
         self._busy = sum(chunk.spans for chunk in taken)
+        self._taken = taken
         return b"".join(chunk.body for chunk in taken), taken
 
     def _attempt(self, body: bytes) -> Outcome:
@@ -180,6 +190,7 @@ class Sender:
         doubtful = outcome.doubtful and self._failures + 1 >= DOUBTFUL_ATTEMPTS
         if outcome.kind == "retry" and not doubtful:
             self._chunks.extendleft(reversed(taken))
+            self._taken = []
             self._failures += 1
             _guard.report(
                 f"export:{outcome.cause}", f"Spans wait for the collector: {outcome.cause} {outcome.detail}"
@@ -191,6 +202,8 @@ class Sender:
             self._back_off(outcome.retry_after_s)
             return
         self._failures = 0
+        self._taken = []
+        self._release(taken)
         self.pending_bytes -= sum(len(chunk.body) for chunk in taken)
         self.pending_spans -= spans
         if outcome.kind != "sent":

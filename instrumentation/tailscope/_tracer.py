@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
+from tailscope._cores import COMPILED
 from tailscope._current import SPAN_KEY, attach, get_current, leave, with_span
-from tailscope._span import INTERNAL, NUMBER_OF_KIND, Span, describe, unix_ns
+from tailscope._record import INTERNAL, NUMBER_OF_KIND, describe, passes, unix_ns
+from tailscope._span import Span
 from tailscope._values import fields_of
 
 if TYPE_CHECKING:
@@ -92,7 +94,7 @@ class TracerProvider(trace.TracerProvider):
         self._shutdown()
 
 
-class Tracer(trace.Tracer):
+class PureTracer(trace.Tracer):
     """Starts spans of one instrumentation scope."""
 
     def __init__(
@@ -143,14 +145,51 @@ def begin_span(
     span._attributes = fields_of(attributes)
     parent = (get_current() if context is None else context).get(SPAN_KEY)
     if not span._begin(parent, scope):
-        assert isinstance(parent, trace.Span)  # noqa: S101 - only a span can say that it is not sampled
-        return trace.NonRecordingSpan(parent.get_span_context())
+        return trace.NonRecordingSpan(span._context or trace.INVALID_SPAN_CONTEXT)
     for link in links or ():
         span.add_link(link.context, link.attributes)
     start_ns = unix_ns(start_time)
     if start_ns is not None:
         span._start_ns = start_ns - span._local.anchor_ns
     return span
+
+
+def failed(span: Any, error: BaseException | None, recorded: bool, status_set: bool) -> None:
+    """Mark a span as failed by what leaves its block, as far as it was asked for.
+
+    As in the SDK: control flow (GeneratorExit, CancelledError) is BaseException and not an error here.
+    """
+    if isinstance(error, Exception) and isinstance(span, Span) and span.is_recording():
+        passes(span, error)
+        if recorded:
+            span.record_exception(error)
+        if status_set:
+            span.set_status(StatusCode.ERROR, describe(error))
+
+
+def decorate_with_span(
+    tracer: Tracer, function: Callable[..., Any], arguments: tuple[Any, ...], options: tuple[bool, bool, bool]
+) -> Callable[..., Any]:
+    """Return a function, or coroutine function, each call of which is a span."""
+
+    def opened() -> Any:
+        return tracer.start_as_current_span(*arguments, *options)
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            with opened():
+                return await function(*args, **kwargs)
+
+        return call_async
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with opened():
+            return function(*args, **kwargs)
+
+    return call
 
 
 class CurrentSpan:
@@ -189,7 +228,6 @@ class CurrentSpan:
         leave(self._token, span, exc)
         # As in the SDK: control flow (GeneratorExit, CancelledError) is BaseException and not an error here.
         if isinstance(exc, Exception) and isinstance(span, Span) and span.is_recording():
-            span._passes(exc)
             if self._record:
                 span.record_exception(exc)
             if self._set_status:
@@ -199,20 +237,12 @@ class CurrentSpan:
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a function or coroutine function so that each call is a span."""
-        tracer, arguments = self._tracer, self._arguments
         options = (self._record, self._set_status, self._end_on_exit)
-        if inspect.iscoroutinefunction(function):
+        return decorate_with_span(self._tracer, function, self._arguments, options)
 
-            @functools.wraps(function)
-            async def call_async(*args: Any, **kwargs: Any) -> Any:
-                with CurrentSpan(tracer, *arguments, *options):
-                    return await function(*args, **kwargs)
 
-            return call_async
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with CurrentSpan(tracer, *arguments, *options):
-                return function(*args, **kwargs)
-
-        return call
+if TYPE_CHECKING or COMPILED is None:
+    Tracer = PureTracer
+else:
+    Tracer = COMPILED.Tracer
+    COMPILED.bind(begin_span=begin_span, current_span_left=failed, decorate_with_span=decorate_with_span)

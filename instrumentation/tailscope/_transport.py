@@ -9,18 +9,20 @@ from __future__ import annotations
 import gzip
 import http.client
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 EXPORT_METHOD: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+METRICS_METHOD: Final = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 TRACES_PATH: Final = "/v1/traces"
+METRICS_PATH: Final = "/v1/metrics"
 USER_AGENT: Final = "tailscope-python"
 
 RETRYABLE_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
@@ -81,13 +83,32 @@ class Target:
     headers: Mapping[str, str]
     certificate: str | None
     compression: str
+    method: str = EXPORT_METHOD
+    """What gRPC calls; with HTTP the endpoint's path says it."""
+
+
+def metrics_target(target: Target, environment: Mapping[str, str]) -> Target | None:
+    """Return where metrics go: beside the spans, or where OTEL_EXPORTER_OTLP_METRICS_* says.
+
+    None where that is not known: spans go to a path that is not OTLP's, so its neighbour need not exist.
+    """
+    own = environment.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "").strip()
+    if target.protocol == "grpc":
+        return replace(target, method=METRICS_METHOD, endpoint=own or target.endpoint)
+    if own:
+        return replace(target, endpoint=own)
+    url = urlsplit(target.endpoint)
+    if not url.path.endswith(TRACES_PATH):
+        return None
+    path = url.path.removesuffix(TRACES_PATH) + METRICS_PATH
+    return replace(target, endpoint=urlunsplit(url._replace(path=path)))
 
 
 class Transport(Protocol):
     """The seam between the sender and the network."""
 
     def send(self, body: bytes, timeout_s: float) -> Outcome:
-        """Send one `ExportTraceServiceRequest`."""
+        """Send one export request."""
         ...
 
     def close(self) -> None:
@@ -112,7 +133,7 @@ class GrpcTransport:
             grpc.Compression.Gzip if target.compression == "gzip" else grpc.Compression.NoCompression
         )
         self._channel = self._connect(target)
-        self._export = self._channel.unary_unary(EXPORT_METHOD, None, None)
+        self._export = self._channel.unary_unary(target.method, None, None)
 
     def _connect(self, target: Target) -> Any:
         url = urlsplit(target.endpoint)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections import deque
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.trace import SpanContext, StatusCode
 
-from tailscope._chunk import ChunkBuilder
-from tailscope._otlp import CACHE_ENTRIES, Encoder, varint
+from tailscope._otlp import CACHE_ENTRIES, varint
+from tailscope._recorder import RecorderLimits
+from tailscope._runtime import new_recorder
+from tailscope._sender import SenderLimits
 from tailscope._span import Span
+from tailscope._transport import Outcome
 from tailscope._values import snapshot
 from tests.instrumentation.receiver import Seen, decode
 
@@ -36,44 +43,70 @@ ATTRIBUTES = st.dictionaries(KEYS, VALUES, max_size=12)
 IDS = st.integers(1, (1 << 64) - 1)
 
 
-class Scope:
-    """What a span needs of its scope, without threads."""
-
-    max_attributes = max_events = max_links = 128
-    room = 1 << 30
-    encoded = b""
-    schema_url = ""
-    recorder = None
+class Kept:
+    """A transport that keeps what it is given."""
 
     def __init__(self) -> None:
-        self.pending: deque[Span] = deque()
+        self.bodies: list[bytes] = []
 
-    def full(self, span: Span) -> None:
-        """Fail: there is always room."""
-        raise AssertionError(span)
+    def send(self, body: bytes, timeout_s: float) -> Outcome:  # noqa: ARG002
+        """Keep a request."""
+        self.bodies.append(body)
+        return Outcome("sent")
 
-
-SCOPE = Scope()
-
-
-def new_span(name: str, attributes: dict[str, Any] | None) -> Span:
-    """Return a recording span."""
-    span = Span()
-    span._name, span._stage = name, None
-    span._attributes = dict(attributes) if attributes else None
-    assert span._begin(None, SCOPE)
-    return span
+    def close(self) -> None:
+        """Do nothing."""
 
 
-def sent(*spans: Span, max_value_chars: int = 100_000) -> list[Seen]:
-    """Return what a receiver sees of spans."""
-    encoder = Encoder(max_attributes=128, max_value_chars=max_value_chars)
-    builder = ChunkBuilder(encoder, encoder.resource({"service.name": "s"}), 1 << 24)
-    pending = list(spans)
-    while pending:
-        del pending[: builder.add(pending)]
-    chunk = builder.seal()
-    return list(decode(chunk.body)) if chunk else []
+class Bench:
+    """A recorder of the core that runs, and what it sends."""
+
+    def __init__(self, *, max_value_chars: int = 100_000, request_bytes: int = 1 << 24) -> None:
+        self.kept = Kept()
+        limits = RecorderLimits(
+            pending_spans=1 << 16,
+            interval_s=0.05,
+            max_attributes=128,
+            max_events=128,
+            max_links=128,
+            max_value_chars=max_value_chars,
+        )
+        sending = SenderLimits(1 << 28, request_bytes, 10.0)
+        self.recorder = new_recorder()(
+            lambda: self.kept, lambda: {"service.name": "s"}, limits, sending
+        )
+        self.scope = self.recorder.scope("tests")
+
+    def span(self, name: str, attributes: dict[str, Any] | None) -> Span:
+        """Return a recording span."""
+        span = Span()
+        span._name, span._stage = name, None
+        span._attributes = dict(attributes) if attributes else None
+        assert span._begin(None, self.scope)
+        return span
+
+    def sent(self) -> list[Seen]:
+        """Return what a receiver sees of the spans that have ended since the last time."""
+        assert self.recorder.flush(time.monotonic() + 20)
+        bodies, self.kept.bodies = self.kept.bodies, []
+        return [seen for body in bodies for seen in decode(body)]
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self.recorder.close(time.monotonic() + 5)
+
+
+@pytest.fixture(scope="module")
+def shared_bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def bench(shared_bench: Bench) -> Bench:
+    shared_bench.sent()
+    return shared_bench
 
 
 def expected(value: Any) -> Any:
@@ -91,14 +124,16 @@ def expected(value: Any) -> Any:
     return value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=TEXT, attributes=ATTRIBUTES, late=ATTRIBUTES)
-def test_names_and_attributes_read_back(name: str, attributes: dict[str, Any], late: dict[str, Any]) -> None:
-    span = new_span(name, attributes)
+def test_names_and_attributes_read_back(
+    bench: Bench, name: str, attributes: dict[str, Any], late: dict[str, Any]
+) -> None:
+    span = bench.span(name, attributes)
     span.set_attributes(late)
     span.end()
 
-    (seen,) = sent(span)
+    (seen,) = bench.sent()
 
     assert seen.name == expected(name)
     assert seen.attributes == expected({**attributes, **late})
@@ -107,31 +142,38 @@ def test_names_and_attributes_read_back(name: str, attributes: dict[str, Any], l
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
+    attributes=st.dictionaries(KEYS, VALUES, max_size=3),
     events=st.lists(st.tuples(TEXT, ATTRIBUTES, st.integers(0, (1 << 63) - 1)), max_size=5),
     links=st.lists(st.tuples(IDS, IDS, ATTRIBUTES, st.booleans()), max_size=5),
     message=TEXT,
     times=st.tuples(st.integers(0, (1 << 63) - 1), st.integers(1, (1 << 63) - 1)),
 )
 def test_events_links_status_and_times_read_back(
-    events: list[Any], links: list[Any], message: str, times: tuple[int, int]
+    bench: Bench,
+    attributes: dict[str, Any],
+    events: list[Any],
+    links: list[Any],
+    message: str,
+    times: tuple[int, int],
 ) -> None:
-    span = new_span("s", None)
-    for name, attributes, at in events:
-        span.add_event(name, attributes, at)
-    for trace_id, span_id, attributes, is_remote in links:
-        span.add_link(SpanContext(trace_id, span_id, is_remote), attributes)
+    span = bench.span("s", attributes)
+    for name, fields, at in events:
+        span.add_event(name, fields, at)
+    for trace_id, span_id, fields, is_remote in links:
+        span.add_link(SpanContext(trace_id, span_id, is_remote), fields)
     span.set_status(StatusCode.ERROR, message)
     span._start_ns = times[0] - span._local.anchor_ns
     span.end(times[1])
 
-    (seen,) = sent(span)
+    (seen,) = bench.sent()
 
-    assert seen.events == [(expected(name), at, expected(attributes)) for name, attributes, at in events]
+    assert seen.attributes == expected(attributes)
+    assert seen.events == [(expected(name), at, expected(fields)) for name, fields, at in events]
     assert seen.links == [
-        (f"{trace_id:032x}", f"{span_id:016x}", expected(attributes), 0x300 if is_remote else 0x100)
-        for trace_id, span_id, attributes, is_remote in links
+        (f"{trace_id:032x}", f"{span_id:016x}", expected(fields), 0x300 if is_remote else 0x100)
+        for trace_id, span_id, fields, is_remote in links
     ]
     assert (seen.status, (seen.start, seen.end)) == ((2, expected(message)), times)
 
@@ -146,78 +188,132 @@ def test_varint_reads_back(number: int) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0])
-def test_floats_that_are_no_numbers_survive(value: float) -> None:
-    span = new_span("s", {"f": value})
-    span.end()
+def test_floats_that_are_no_numbers_survive(bench: Bench, value: float) -> None:
+    bench.span("s", {"f": value}).end()
 
-    assert repr(sent(span)[0].attributes["f"]) == repr(value)
-
-
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 127, 128, 4095, 4096, 16_383, 16_384, 70_000])
-def test_lengths_around_every_boundary(size: int) -> None:
-    span = new_span("n" * size, {"text": "x" * size, "bytes": b"y" * size, "list": ["z" * size]})
-    span.end()
-
-    (seen,) = sent(span)
-
-    assert [len(seen.name), len(seen.attributes["text"]), len(seen.attributes["bytes"])] == [size] * 3
+    assert repr(bench.sent()[0].attributes["f"]) == repr(value)
 
 
-def test_caches_stay_bounded_and_right() -> None:
-    encoder = Encoder(max_attributes=128, max_value_chars=100)
-    spans = []
+@pytest.mark.parametrize("size", [0, 1, 40, 63, 64, 65, 127, 128, 4095, 4096, 16_250, 16_384, 70_000])
+@pytest.mark.parametrize("letter", ["x", "\u00e9", "\ud800"])
+def test_lengths_around_every_boundary(bench: Bench, size: int, letter: str) -> None:
+    bench.span("n" * size, {"text": letter * size, "bytes": b"y" * size, "list": ["z" * size]}).end()
+    bench.span(letter * size, None).end()
+
+    first, second = bench.sent()
+
+    assert [len(first.name), len(first.attributes["text"]), len(first.attributes["bytes"])] == [size] * 3
+    assert second.name == expected(letter * size)
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 300])
+def test_attributes_beyond_the_limit_are_counted(bench: Bench, count: int) -> None:
+    bench.span("s", {f"k{number}": number for number in range(count)}).end()
+
+    (seen,) = bench.sent()
+
+    assert seen.attributes == {f"k{number}": number for number in range(min(count, 128))}
+    assert seen.dropped == (max(0, count - 128), 0, 0)
+
+
+def test_texts_beyond_the_limit_are_cut_and_counted() -> None:
+    bench = Bench(max_value_chars=12)
+    fields = {"a": "x" * 12, "b": "y" * 13, "k" * 13: 1, "l": ["z" * 14], "u": "\u00e9" * 13}
+    bench.span("n" * 13, fields).end()
+
+    (seen,) = bench.sent()
+
+    assert seen.name == "n" * 12
+    assert seen.attributes == {
+        "a": "x" * 12, "b": "y" * 12, "k" * 12: 1, "l": ["z" * 12], "u": "\u00e9" * 12,
+    }  # fmt: skip
+    assert bench.recorder.counts().truncated_values == 5
+    bench.close()
+
+
+def test_spans_that_end_in_a_collection_inside_of_the_encoder_are_kept(bench: Bench) -> None:
+    class Ends:
+        """Ends a span when the garbage collector finds it."""
+
+        def __init__(self, number: int) -> None:
+            self.me, self.number = self, number
+
+        def __del__(self) -> None:
+            bench.span(f"late {self.number}", {"text": "x" * 3000, "shape": [1, 2]}).end()
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(3, 1, 1)
+    try:
+        for number in range(300):
+            Ends(number)
+            bench.span(f"s {number}", {"text": "y" * 2000, "shape": [3]}).end()
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+
+    names = sorted(seen.name for seen in bench.sent())
+
+    assert names == sorted([f"s {n}" for n in range(300)] + [f"late {n}" for n in range(300)])
+
+
+def test_threads_lose_and_mix_nothing(bench: Bench) -> None:
+    def work(thread: int) -> None:
+        for number in range(500):
+            bench.span(f"t{thread}", {"n": number, "text": "x" * (number % 97)}).end()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+
+    spans = bench.sent()
+
+    assert len({span.span_id for span in spans}) == len(spans) == 4000
+    assert sorted((s.name, s.attributes["n"]) for s in spans) == sorted(
+        (f"t{thread}", number) for thread in range(8) for number in range(500)
+    )
+
+
+def test_caches_stay_bounded_and_right(bench: Bench) -> None:
+    encoder = bench.recorder._encoder
     for number in range(CACHE_ENTRIES + 100):
-        span = new_span(f"name {number}", {"user": f"u{number}", "n": number, "same": "x", f"k{number}": 1.5})
-        span.end()
-        spans.append(span)
-    parts: list[bytes] = []
-    done = 0
-    while done < len(spans):
-        done += encoder.spans(spans[done:], parts)[0]
+        fields = {"user": f"u{number}", "n": number, "same": "x", f"k{number}": 1.5, "odd": (number,)}
+        bench.span(f"name {number}", fields).end()
+
+    last = bench.sent()[-1]
 
     sizes = [len(cache) for cache in (encoder._names, encoder._texts, encoder._integers, encoder._doubles)]
     assert max(sizes) <= CACHE_ENTRIES
-    last = sent(spans[-1])[0]
     assert last.attributes["user"] == f"u{CACHE_ENTRIES + 99}"
 
 
-def test_one_span_that_cannot_be_encoded_is_counted_and_its_neighbours_go_on() -> None:
-    spans = []
+def test_one_span_that_cannot_be_encoded_is_counted_and_its_neighbours_go_on(bench: Bench) -> None:
+    before = bench.recorder.counts().dropped.get("encode", 0)
     for number in range(5):
-        span = new_span(f"s{number}", None)
+        span = bench.span(f"s{number}", None)
+        if number == 2:
+            span.add_event("broken")
+            span._extra.events.append("no event")  # type: ignore[union-attr, arg-type]
         span.end()
-        spans.append(span)
-    spans[2]._local = None  # type: ignore[assignment]
-    encoder = Encoder(max_attributes=128, max_value_chars=100)
-    builder = ChunkBuilder(encoder, b"", 1 << 20)
-    pending = list(spans)
-    while pending:
-        del pending[: builder.add(pending)]
 
-    chunk = builder.seal()
-
-    assert chunk is not None
-    assert [span.name for span in decode(chunk.body)] == ["s0", "s1", "s3", "s4"]
-    assert (chunk.spans, dict(builder.dropped)) == (4, {"encode": 1})
+    assert [span.name for span in bench.sent()] == ["s0", "s1", "s3", "s4"]
+    assert bench.recorder.counts().dropped["encode"] == before + 1
 
 
 def test_a_span_larger_than_a_request_is_counted_and_its_neighbours_go_on() -> None:
-    spans = []
+    bench = Bench(request_bytes=80_000)
     for size in (10, 10, 90_000, 10):
-        span = new_span(f"s{size}", {"v": "x" * size})
-        span.end()
-        spans.append(span)
-    encoder = Encoder(max_attributes=128, max_value_chars=1 << 20)
-    builder = ChunkBuilder(encoder, b"", 80_000)
-    pending = list(spans)
-    while pending:
-        del pending[: builder.add(pending)]
+        bench.span(f"s{size}", {"v": "x" * size}).end()
 
-    chunk = builder.seal()
-
-    assert chunk is not None
-    assert [span.name for span in decode(chunk.body)] == ["s10", "s10", "s10"]
-    assert dict(builder.dropped) == {"too_large": 1}
+    assert [span.name for span in bench.sent()] == ["s10", "s10", "s10"]
+    assert bench.recorder.counts().dropped == {"too_large": 1}
+    bench.close()
 
 
 @given(value=VALUES)
