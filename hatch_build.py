@@ -1,7 +1,8 @@
 """Builds the compiled recording core where a compiler is, and goes on without it where none is.
 
-Owns the one optional step of the build. The pure-Python core behaves the same, so that a failure here is a line on
-stderr and never an error. `TAILSCOPE_BUILD_CORE=0` leaves the core out, `=require` makes a failure an error.
+Owns the one optional step of the build. The pure-Python core behaves the same, so that a failure here is a
+line on stderr and never an error. `TAILSCOPE_BUILD_CORE=0` leaves the core out, `=require` makes a failure an
+error.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class CoreHook(BuildHookInterface):  # type: ignore[type-arg]
         except (Exception, SystemExit) as error:
             if wanted == "require":
                 raise
-            print(f"tailscope: no compiled core, the pure-Python one will run: {error}", file=sys.stderr)
+            sys.stderr.write(f"tailscope: no compiled core, the pure-Python one will run: {error}\n")
             return
         if version == "editable":
             target = package / built.name
@@ -54,7 +55,11 @@ def build(package: Path, into: Path) -> Path:
         [str(package / "_core.pyx")],
         include_dirs=[str(package)],
         depends=[str(package / "_core.h")],
-        extra_compile_args=["-O2", "-fno-strict-aliasing", *shlex.split(os.environ.get("TAILSCOPE_CORE_CFLAGS", ""))],
+        extra_compile_args=[
+            "-O2",
+            "-fno-strict-aliasing",
+            *shlex.split(os.environ.get("TAILSCOPE_CORE_CFLAGS", "")),
+        ],
         extra_link_args=shlex.split(os.environ.get("TAILSCOPE_CORE_LDFLAGS", "")),
     )
     distribution = Distribution({"ext_modules": cythonize([extension], build_dir=str(into), quiet=True)})
@@ -68,4 +73,4 @@ def build(package: Path, into: Path) -> Path:
 if __name__ == "__main__":  # for a checkout without an installation: python hatch_build.py
     made = build(PACKAGE, Path(tempfile.mkdtemp(prefix="tailscope-core-")))
     (PACKAGE / made.name).write_bytes(made.read_bytes())
-    print(PACKAGE / made.name)
+    sys.stdout.write(f"{PACKAGE / made.name}\n")

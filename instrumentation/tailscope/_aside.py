@@ -10,7 +10,6 @@ stage is entered: recording by us, recording by an SDK that the service has set 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
@@ -23,6 +22,8 @@ from tailscope._record import NOT_RECORDING, NOT_STARTED, unix_ns
 from tailscope._values import fields_of, snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from opentelemetry.context.context import Context
 
     from tailscope._foreign import ForeignSpan, ForeignTracer
@@ -73,13 +74,15 @@ ACTIVE: Final = Active()
 def enter_aside(self: Stage) -> Stage:
     """Enter off the fast path."""
     if self._end_ns != NOT_STARTED:
-        _guard.report("reused", f"The handle of stage {self._name!r} was entered again; make one for each use")
+        _guard.report(
+            "reused", f"The handle of stage {self._name!r} was entered again; make one for each use"
+        )
         self._token = Aside(outer=getattr(self, "_token", None))
         return self
     context = self._start(get_current())
     token = None if context is None else attach(context)
     # Where we record, the way out is the fast one.
-    ours = context is not None and self._end_ns != NOT_RECORDING
+    ours = context is not None and self._end_ns >= 0
     self._token = token if ours else Aside(self._foreign, token)
     return self
 
@@ -87,16 +90,16 @@ def enter_aside(self: Stage) -> Stage:
 def start(self: Stage, context: Context) -> Context | None:
     """Start beneath the context's span without becoming current; return the body's context, if any."""
     scope, foreign = ACTIVE.scope, ACTIVE.foreign
-    self._context = None
     if scope is not None:
-        above: Any = context.get(SPAN_KEY)
-        if self._begin(above, scope):
+        self._context = None
+        if self._begin(context.get(SPAN_KEY), scope):
             return with_span(context, self)
         self._end_ns = NOT_RECORDING
-        if self._context is None or scope.plugs is None:
+        passed_on: trace.SpanContext | None = self._context  # what the sampler says goes on from here
+        if passed_on is None or scope.plugs is None:
             return None
         # What is beneath a span that a sampler has left out is left out, too, here and downstream.
-        self._other = trace.NonRecordingSpan(self._context)
+        self._other = trace.NonRecordingSpan(passed_on)
         return trace.set_span_in_context(self._other, context)
     self._end_ns = NOT_RECORDING
     if foreign is not None:

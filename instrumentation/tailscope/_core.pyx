@@ -585,7 +585,10 @@ cdef class Span:
         return self
 
     def __exit__(self, exc_type, exc, tb):
-        record.leave_block(self, exc_type, exc, tb)
+        if exc is not None and not self._end_ns:
+            self.record_exception(exc, escaped=True)
+            self.set_status(ERROR, record.describe(exc))
+        self.end()
 
     def __getattr__(self, name):
         return view(self, name)
@@ -782,7 +785,7 @@ cdef class Request(Stage):
         self._token = None
         if exc is not None:
             self._fail(exc)
-        if not self._held and not self._end_ns:
+        if not self._end_ns and (exc is not None or not self._held):
             end_span(self)
 
     def _start(self, context):
@@ -889,6 +892,7 @@ cdef class CurrentSpan:
         )
 
 
+cdef object ERROR = _trace.StatusCode.ERROR
 cdef object INTERNAL_KIND = _trace.SpanKind.INTERNAL
 
 

@@ -1,7 +1,7 @@
-"""Which recording core runs: the compiled one where it was built, else the pure one, which behaves the same.
+"""Which recording core runs: the compiled one where it was built, else the pure one, with equal behaviour.
 
-Owns the choice and nothing else. `TAILSCOPE_CORE` is `auto` (the default), `pure` or `compiled`; a core that is
-asked for and not there is reported, never an error.
+Owns the choice and nothing else. `TAILSCOPE_CORE` is `auto` (the default), `pure` or `compiled`; a core that
+is asked for and not there is reported, never an error.
 """
 
 from __future__ import annotations

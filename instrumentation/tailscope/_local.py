@@ -34,7 +34,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def use_clock(clock: Callable[[], int] | None) -> None:
-    """Read monotonic nanoseconds from `clock` from now on, or from the system again; for tests of services."""
+    """Read monotonic nanoseconds from `clock` from now on, or from the system again; for services' tests."""
     replace("now", clock or time.perf_counter_ns)
     if COMPILED is not None:
         COMPILED.use_clock(clock)
@@ -42,7 +42,7 @@ def use_clock(clock: Callable[[], int] | None) -> None:
 
 
 def use_ids(bits: Callable[[int], int] | None) -> None:
-    """Take ids from `bits(how_many)` from now on, or from our own generator again; for tests of services."""
+    """Take ids from `bits(how_many)` from now on, or from our own generator again; for services' tests."""
     replace("new_bits", bits or _random.getrandbits)
     if COMPILED is not None:
         COMPILED.use_ids(bits)

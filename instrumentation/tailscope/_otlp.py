@@ -271,7 +271,7 @@ class Encoder:
             self._attributes(kept, parts.append)
             return {"": Ready((b"".join(parts),))}
         for key, value in kept.items():
-            kind = type(value)
+            kind: type = type(value)  # pyright: ignore[reportUnknownVariableType]
             simple = kind in {str, bool, float} or (kind is int and -_INT64 <= value < _INT64)
             if not simple or type(key) is not str or self._needs_care(key, value):
                 kept[key] = Ready((self.pair(b"\x4a", key, value),))
@@ -280,7 +280,8 @@ class Encoder:
     def _needs_care(self, *texts: object) -> bool:
         """Say whether one is a text that has to be cut or mended."""
         return any(
-            isinstance(text, str) and (len(text) > self.max_value_chars or not text.isascii()) for text in texts
+            isinstance(text, str) and (len(text) > self.max_value_chars or not text.isascii())
+            for text in texts
         )
 
     def name(self, name: Any) -> bytes:
@@ -365,10 +366,9 @@ def resource_spans(resource: bytes, scopes: list[tuple[bytes, str, list[bytes]]]
         scopes: encoded scope field, schema URL and encoded spans of each scope.
 
     """
-    bodies = [resource]
+    parts: list[bytes] = [resource]
     for scope, schema_url, spans in scopes:
-        body = scope + b"".join(spans)
-        if schema_url:
-            body += field(b"\x1a", schema_url.encode())
-        bodies.append(field(b"\x12", body))
-    return field(b"\x0a", b"".join(bodies))
+        tail = field(b"\x1a", schema_url.encode()) if schema_url else b""
+        size = len(scope) + sum(map(len, spans)) + len(tail)
+        parts += [b"\x12" + length(size), scope, *spans, tail]
+    return b"".join([b"\x0a", length(sum(map(len, parts))), *parts])  # the one copy that is made of spans

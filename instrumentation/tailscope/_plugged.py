@@ -1,4 +1,4 @@
-"""Samplers and span processors of the SDK, which the service plugs in: they see our spans, at their own price.
+"""Samplers and span processors of the SDK that the service plugs in: they see our spans, at their own price.
 
 Owns what a span does for them. Where nothing is plugged in, nothing of this runs. Never lets what they raise
 reach the host: a sampler that fails samples, a processor that fails is left out of that span.
@@ -156,7 +156,7 @@ def started(span: Span, plugs: Plugs) -> None:
     for processor in plugs.processors:
         try:
             processor.on_start(span, get_current())  # type: ignore[arg-type]
-        except Exception as error:  # noqa: BLE001, PERF203 - a processor of the service's own may raise anything
+        except Exception as error:  # noqa: BLE001 - it is the service's own and may raise anything
             _guard.report("processor", f"{type(processor).__name__}.on_start failed: {error!r}")
 
 
@@ -168,7 +168,7 @@ def ended(span: Span, plugs: Plugs) -> bool:
             for processor in plugs.processors:
                 try:
                     processor.on_end(shown)
-                except Exception as error:  # noqa: BLE001 - a processor of the service's own may raise anything
+                except Exception as error:  # noqa: BLE001 - it is the service's own and may raise anything
                     _guard.report("processor", f"{type(processor).__name__}.on_end failed: {error!r}")
     return span._extra is None or not span._extra.record_only
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -30,6 +31,9 @@ KIND: Final = "tailscope.profile.kind"
 
 Kind = Literal["stacks", "torch", "cprofile"]
 
+THRESHOLD_NS: Final = 1_000_000_000
+EVERY_NS: Final = 60_000_000_000
+KEEP: Final = 10
 PREFIX: Final = "tailscope-profile-"
 DIRECTORY: Final = "tailscope-profiles"
 LONGEST_NS: Final = 10_000_000_000
@@ -213,6 +217,16 @@ class Profiling:
 STOP_S: Final = 2.0
 
 
+def whole(name: str, value: Any, unit: int, default: int) -> int:
+    """Return an option in whole units; what is no number of 0 or more is said, and the default is used."""
+    with suppress(TypeError, ValueError, OverflowError):
+        found = round(float(value) * unit)
+        if found >= 0:
+            return found
+    _guard.report("profile:option", f"profile_slow: {name} cannot be {value!r}: want a number of 0 or more")
+    return default
+
+
 class Watch:
     """The watch of this process."""
 
@@ -260,8 +274,13 @@ def profile_slow(
     if kind not in KINDS:
         _guard.report("profile:kind", f"profile_slow knows no kind {kind!r}: want one of {', '.join(KINDS)}")
         kind = "stacks"
-    folder = Path(directory) if directory is not None else Path(DIRECTORY)
-    plan = Plan(round(threshold_ms * 1e6), kind, round(every_s * 1e9), max(1, keep), folder)
+    plan = Plan(
+        threshold_ns=whole("threshold_ms", threshold_ms, 1_000_000, THRESHOLD_NS),
+        kind=kind,
+        every_ns=whole("every_s", every_s, 1_000_000_000, EVERY_NS),
+        keep=max(1, whole("keep", keep, 1, KEEP)),
+        directory=Path(str(directory or DIRECTORY)),
+    )
     if WATCH.current is not None:
         WATCH.current.stop()
     watch = WATCH.current = Profiling(plan)

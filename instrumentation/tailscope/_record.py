@@ -24,8 +24,6 @@ from tailscope._values import fields_of, snapshot, text_of
 from tailscope.conventions import GC_EVENT, GC_GENERATION, GC_PAUSE_MS
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from tailscope._span import Span
 
 KINDS: Final = (
@@ -184,7 +182,7 @@ def record_exception(
 
 
 def serve_ends(span: Span, end_ns: int) -> None:
-    """Put on a server span that ends what the process did meanwhile: collections, and what hooks have seen."""
+    """Put on a server span that ends what the process did meanwhile: collections, what hooks have seen."""
     local = span._local
     if PAUSES.count != local.gc_mark:
         for ended_ns, pause_ms, generation in PAUSES.between(local.gc_mark, span._start_ns, end_ns):
@@ -213,16 +211,6 @@ def passes(span: Span, error: BaseException) -> bool:
     # With the id alone, a second exception at the address of a freed one would go unrecorded.
     local.failure = (id(error), span._parent_id)
     return seen
-
-
-def leave_block(
-    self: Span, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-) -> None:
-    """End a span that `start_span` gave, used as a context manager."""
-    if exc is not None and not self._end_ns:
-        self.record_exception(exc, escaped=True)
-        self.set_status(StatusCode.ERROR, describe(exc))
-    self.end()
 
 
 def get_span_context(self: Span) -> SpanContext:

@@ -42,7 +42,10 @@ MAX_SLICE_SPANS: Final = 512
 """Where spans come faster than 32 for each turn at the GIL, a slice is a quarter of what waits, to this."""
 
 RESERVE: Final = 8
-"""One part in eight of the buffer is for requests in flight; without it, no other request begins to record."""
+"""One part in eight of the buffer is for requests in flight: without room for it, no other begins."""
+
+USUAL_SPAN_BYTES: Final = 256
+"""What a span takes in the outbox, where those before it took less."""
 
 EMPTY: Final = 1 << 62
 
@@ -151,6 +154,7 @@ class Recorder:
         self._dropped: Counter[str] = Counter()
         self.dropped_requests = 0
         self._told = 0
+        self._span_bytes = USUAL_SPAN_BYTES
         self._crowded = False
         self._sender: Sender | None = None
         self._thread: threading.Thread | None = None
@@ -189,7 +193,7 @@ class Recorder:
 
     def scope(
         self, name: str, version: str = "", schema_url: str = "", attributes: Mapping[str, Any] | None = None
-    ) -> Scope:
+    ) -> Any:
         """Return the scope of an instrumentation, the same one each time, so that tracers never pile up."""
         key = (name, version, schema_url, repr(sorted(attributes.items())) if attributes else "")
         with self._lock:
@@ -203,14 +207,14 @@ class Recorder:
                 self._set_rooms()
             return scope
 
-    def _new_scope(self, encoded: bytes, names: tuple[str, str, str]) -> Scope:
+    def _new_scope(self, encoded: bytes, names: tuple[str, str, str]) -> Any:
         return Scope(self, encoded, names)
 
     def _set_rooms(self) -> None:
         """Say how many spans fit where nobody need be asked, and from how many on a request must ask."""
-        limit = self.limits.pending_spans
-        room = limit if self._running() and (self.plugs is None or not self.plugs.processors) else 0
-        crowd = 0 if self._crowded else limit - limit // RESERVE
+        direct = self._running() and (self.plugs is None or not self.plugs.processors)
+        room = self.limits.pending_spans if direct else 0
+        crowd = 0 if self._crowded else self._crowd()
         for scope in self._scopes.values():
             scope.room, scope.crowd = room, crowd
 
@@ -223,6 +227,8 @@ class Recorder:
         The last eighth of the buffer is for the requests that are in flight, so that each is kept whole.
         """
         with self._lock:
+            if span._local.dropped:  # inside of a request that is
+                return
             if self._no_room():
                 span._local.dropped = True
                 self.dropped_requests += 1
@@ -237,13 +243,16 @@ class Recorder:
             self._set_rooms()
 
     def _no_room(self) -> bool:
-        limit = self.limits.pending_spans
-        return len(self.pending) >= limit - limit // RESERVE or not self._has_room(reserve=True)
+        """Say whether a request that begins now could not be kept whole."""
+        return len(self.pending) >= self._crowd()
 
-    def _has_room(self, *, reserve: bool) -> bool:
-        """Say whether the outbox takes more; the last eighth of it only what has begun before."""
-        kept = self._sending.buffer_bytes // RESERVE if reserve else 0
-        return self._sender is None or self._sender.has_room(kept)
+    def _crowd(self) -> int:
+        """Return with how many waiting spans no other request begins: what the outbox can still take, too."""
+        limit = self.limits.pending_spans
+        kept_bytes = self._sending.buffer_bytes // RESERVE
+        taken_bytes = self._sender.pending_bytes if self._sender is not None else 0
+        free = (self._sending.buffer_bytes - kept_bytes - taken_bytes) // self._span_bytes
+        return min(limit - limit // RESERVE, max(0, free))
 
     def _lost_sending(self) -> int:
         return 0 if self._sender is None else sum(self._sender.dropped.values())
@@ -257,8 +266,8 @@ class Recorder:
     def full(self, span: Span) -> None:
         """Take a span that the buffer does not take by itself.
 
-        The first of the process, which starts the threads; one that processors see; one without room, which is
-        dropped and counted, and with it what is left of its request.
+        The first of the process, which starts the threads; one that processors see; one without room, which
+        is dropped and counted, and with it what is left of its request.
         """
         if span._scope.plugs is not None and not ended(span, span._scope.plugs):
             with self._lock:
@@ -283,9 +292,7 @@ class Recorder:
 
     def _fits(self, span: Span) -> bool:
         """Say whether a span may still be kept; the caller holds the lock."""
-        return not (
-            self._closed or span._local.dropped or len(self.pending) >= self.limits.pending_spans
-        )
+        return not (self._closed or span._local.dropped or len(self.pending) >= self.limits.pending_spans)
 
     def _append(self, span: Span) -> None:
         self.pending.append(span)
@@ -374,8 +381,8 @@ class Recorder:
         with self._lock:
             self._dropped.update(dropped)
             lost = sum(self._dropped.values()) + self._lost_sending()
-            if lost != self._told or not self._has_room(reserve=True):
-                self._news()
+            self._crowded = self._crowded or lost != self._told
+            self._set_rooms()
 
     def _encode(self, spans: list[Span], builder: ChunkBuilder, sender: Sender) -> None:
         """Encode one slice, scope by scope."""
@@ -392,6 +399,7 @@ class Recorder:
     def _put(self, sender: Sender, builder: ChunkBuilder) -> None:
         chunk = builder.seal()
         if chunk is not None:
+            self._span_bytes = max(USUAL_SPAN_BYTES, len(chunk.body) // chunk.spans)
             sender.put(chunk)
 
     def flush(self, deadline_s: float) -> bool:

@@ -1,7 +1,7 @@
 """The recorder over the compiled core: spans are bytes when they end; what is left to do is to send them.
 
-Owns the bound in bytes. Everything that has ended and has not reached the collector counts, exactly; a request
-that begins when seven eighths are taken is dropped whole, and those in flight have the last eighth.
+Owns the bound in bytes. Everything that has ended and has not reached the collector counts, exactly; a
+request that begins when seven eighths are taken is dropped whole, and those in flight have the last eighth.
 """
 
 # pyright: reportPrivateUsage=false
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from tailscope._sender import Sender
     from tailscope._span import Span
 
-if COMPILED is not None:
-    COMPILED.bind(ready=Ready)
+CORE: Any = COMPILED
+if CORE is not None:
+    CORE.bind(ready=Ready)
 
 
 class CompiledRecorder(Recorder):
@@ -32,7 +33,7 @@ class CompiledRecorder(Recorder):
     _budget: Any
 
     def _reset(self) -> None:
-        budget = self._budget = COMPILED.Budget()
+        budget = self._budget = CORE.Budget()
         budget.limit_bytes = self._sending.buffer_bytes
         budget.max_span_bytes = self._sending.request_bytes
         self._unencodable = 0
@@ -40,7 +41,7 @@ class CompiledRecorder(Recorder):
 
     def _new_scope(self, encoded: bytes, names: tuple[str, str, str]) -> Any:
         limits = self.limits
-        scope = COMPILED.Scope()
+        scope = CORE.Scope()
         scope.recorder, scope.plugs, scope.encoder = self, self.plugs, self._encoder
         scope.encoded, scope.names, scope.budget = encoded, names, self._budget
         scope.max_attributes, scope.max_value_chars = limits.max_attributes, limits.max_value_chars

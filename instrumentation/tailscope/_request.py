@@ -71,10 +71,10 @@ class PureRequest(PureStage):
     _copy = copy
 
     def __enter__(self) -> Self:
-        scope = ACTIVE.fast_root
+        scope: Any = ACTIVE.fast_root
         context = get_current()
         if scope is None or context or self._end_ns != NOT_STARTED:
-            return self._enter_aside()
+            return self._enter_aside()  # type: ignore[return-value]
         # The usual case, nothing upstream and nothing in the context: a trace of our own.
         self._local = local = own_trace()
         self._parent_id = 0
@@ -104,7 +104,8 @@ class PureRequest(PureStage):
         self._token = None
         if exc is not None:
             self._fail(exc)
-        if not self._held:
+            self.end()
+        elif not self._held:
             self.end()
 
 

@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import trace
 
 from tailscope import _guard
+from tailscope._aside import ACTIVE
+from tailscope._cores import COMPILED
 from tailscope._foreign import ForeignTracer
 from tailscope._gc import PAUSES
+from tailscope._plugged import sampler_from_environment
 from tailscope._recorder import Recorder, RecorderLimits
-from tailscope._cores import COMPILED
 from tailscope._sender import SenderLimits
 from tailscope._settings import Settings, resolve
-from tailscope._stage import ACTIVE
 from tailscope._tracer import TracerProvider
 from tailscope._transport import open_transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 SCOPE_NAME: Final = "tailscope"
 SHUTDOWN_S: Final = 2.0
@@ -60,6 +61,8 @@ class Stats:
     """Failures by cause, for example `export:UNAVAILABLE`: attempts, not spans."""
     dropped_requests: int = 0
     """Requests of which spans were lost for want of room; nearly all of them are dropped whole."""
+    core: str = "pure" if COMPILED is None else "compiled"
+    """Which recording core runs."""
 
 
 class Runtime:
@@ -93,14 +96,25 @@ def init(
     max_value_chars: int | None = None,
     max_events: int | None = None,
     max_links: int | None = None,
+    host_signals: bool | None = None,
+    metrics_interval_s: float | None = None,
+    nvtx: bool | None = None,
     disabled: bool | None = None,
+    sampler: Any = None,
+    span_processors: Iterable[Any] = (),
 ) -> None:
     """Start recording; everything is optional: argument, then TAILSCOPE_*, then OTEL_*, then the default.
 
     A second call changes nothing, and says so once if it asks for something else. If the service has set an
     OpenTelemetry SDK provider before, that one records our stages, as it is configured.
+
+    Every setting is in the table of docs/instrumentation.md. Beside them, `sampler` is a sampler of the
+    OpenTelemetry SDK (without one, what OTEL_TRACES_SAMPLER names), and `span_processors` are span processors
+    of the SDK, which see every span at their own price.
     """
-    arguments = dict(locals())
+    arguments = {
+        name: value for name, value in locals().items() if name not in {"sampler", "span_processors"}
+    }
     with _guard.guard("init"), RUNTIME.lock:
         settings = resolve(arguments, os.environ)
         if RUNTIME.settings is not None and RUNTIME.mode != "closed":
@@ -110,10 +124,10 @@ def init(
                 )
             return
         RUNTIME.settings = settings
-        start(settings)
+        start(settings, sampler, tuple(span_processors))
 
 
-def start(settings: Settings) -> None:
+def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None:
     """Begin to record with these settings; the caller holds the lock."""
     if settings.disabled:
         RUNTIME.mode = "disabled"
@@ -136,7 +150,10 @@ def start(settings: Settings) -> None:
             max_value_chars=settings.max_value_chars,
         ),
         sending=SenderLimits(settings.buffer_bytes, REQUEST_BYTES, settings.timeout_s),
+        sampler=sampler if sampler is not None else sampler_from_environment(),
     )
+    for processor in processors:
+        recorder.plug(processor)
     if isinstance(current, TracerProvider):  # from before a shutdown; OpenTelemetry takes no second one
         RUNTIME.provider = current
         current.record_with(recorder)
@@ -211,7 +228,12 @@ def flush(timeout_s: float = 2.0) -> bool:
         if RUNTIME.recorder is None and RUNTIME.mode != "sdk":
             return True
         if RUNTIME.recorder is not None:
-            done = RUNTIME.recorder.flush(time.monotonic() + timeout_s)
+            deadline_s = time.monotonic() + timeout_s
+            settle(deadline_s)
+            done = RUNTIME.recorder.flush(deadline_s)
+            for processor in processors_of(RUNTIME.recorder):
+                remaining_s = max(0.0, deadline_s - time.monotonic())
+                done = processor.force_flush(int(remaining_s * 1000)) is not False and done
         else:
             force_flush = getattr(RUNTIME.provider, "force_flush", None)
             done = bool(force_flush(int(timeout_s * 1000))) if force_flush else True
@@ -226,9 +248,25 @@ def shutdown(timeout_s: float = SHUTDOWN_S) -> None:
     with _guard.guard("shutdown"):
         PAUSES.remove()
         recorder = RUNTIME.recorder
-        if recorder is not None:
-            recorder.close(time.monotonic() + timeout_s)
+        if recorder is not None and RUNTIME.mode != "closed":
+            deadline_s = time.monotonic() + timeout_s
+            settle(deadline_s)
+            recorder.close(deadline_s)
             RUNTIME.mode = "closed"
+            for processor in processors_of(recorder):
+                processor.shutdown()
+
+
+def processors_of(recorder: Recorder) -> tuple[Any, ...]:
+    """Return the SDK's span processors that the service has plugged in."""
+    return () if recorder.plugs is None else recorder.plugs.processors
+
+
+def settle(deadline_s: float) -> None:
+    """Let stages that wait for their GPU time have it, or go without it at the deadline."""
+    gpu = sys.modules.get("tailscope._gpu")
+    if gpu is not None:
+        gpu.settle(deadline_s)
 
 
 def stats() -> Stats:

@@ -235,6 +235,33 @@ SETTINGS: Final = (
         (0, 100_000),
     ),
     Setting(
+        "host_signals",
+        ("TAILSCOPE_HOST_SIGNALS",),
+        yes,
+        "`true` or `false`",
+        True,
+        "Measure what the host does to requests (run queue, throttling, garbage collection, event loop) and "
+        "send it as attributes and metrics.",
+    ),
+    Setting(
+        "metrics_interval_s",
+        ("TAILSCOPE_METRICS_INTERVAL_S",),
+        float,
+        "seconds",
+        10.0,
+        "How often metrics are sent. `OTEL_METRIC_EXPORT_INTERVAL` sets it in milliseconds; "
+        "`OTEL_METRICS_EXPORTER=none` sends none.",
+        (0.1, 3600.0),
+    ),
+    Setting(
+        "nvtx",
+        ("TAILSCOPE_NVTX",),
+        yes,
+        "`true` or `false`",
+        False,
+        "Show stages as NVTX ranges, too, so that Nsight Systems has the same names.",
+    ),
+    Setting(
         "disabled",
         ("TAILSCOPE_DISABLED", "OTEL_SDK_DISABLED"),
         yes,
@@ -246,7 +273,11 @@ SETTINGS: Final = (
 
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 
-TIMEOUT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+IN_MILLISECONDS: Final = {
+    "timeout_s": ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"),
+    "metrics_interval_s": ("OTEL_METRIC_EXPORT_INTERVAL",),
+}
+"""OpenTelemetry's variables for settings that we have in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +295,9 @@ class Settings:
     max_value_chars: int
     max_events: int
     max_links: int
+    host_signals: bool
+    metrics_interval_s: float
+    nvtx: bool
     disabled: bool
     sources: Mapping[str, str] = field(compare=False)
     """Name of each setting: `argument`, the variable, or `default`."""
@@ -277,12 +311,12 @@ def resolve(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Set
         values[setting.name], sources[setting.name] = choose(
             setting, arguments.get(setting.name), environment
         )
-    if sources["timeout_s"] == "default":
-        for variable in TIMEOUT_VARIABLES:
+    for name, variables in IN_MILLISECONDS.items():
+        for variable in variables if sources[name] == "default" else ():
             if environment.get(variable):
-                read = checked(BY_NAME["timeout_s"], milliseconds, environment[variable], variable)
+                read = checked(BY_NAME[name], milliseconds, environment[variable], variable)
                 if read is not None:
-                    values["timeout_s"], sources["timeout_s"] = read, variable
+                    values[name], sources[name] = read, variable
                     break
     if (
         sources["disabled"] == "default"

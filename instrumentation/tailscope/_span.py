@@ -1,8 +1,8 @@
 """A span that costs a tenth of the SDK's: OpenTelemetry's `Span`, kept as plain fields until it is encoded.
 
-Owns what every span has: identity, times, attributes, and the way to its scope's buffer. `Span` is the compiled
-core's class where that was built; `PureSpan` has the same fields and the same behaviour. Nothing is copied,
-formatted, locked or logged on the request path. Never raises into the host for what a span was given.
+Owns what every span has: identity, times, attributes, and the way to its scope's buffer. `Span` is the
+compiled core's class where that was built; `PureSpan` has the same fields and the same behaviour. Nothing is
+copied, formatted, locked or logged on the request path. Never raises into the host for what a span was given.
 """
 
 # pyright: reportPrivateUsage=false
@@ -10,10 +10,10 @@ formatted, locked or logged on the request path. Never raises into the host for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from opentelemetry import trace
+from opentelemetry.trace import StatusCode
 
 from tailscope import _record
 from tailscope._cores import COMPILED
@@ -25,6 +25,9 @@ from tailscope._record import INTERNAL, KINDS, RECORDING, SERVER, Extra
 from tailscope._values import PLAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
     from opentelemetry.trace import SpanContext, SpanKind
 
 
@@ -152,7 +155,6 @@ class PureSpan(trace.Span):  # keeps a __dict__, where the kind of a span that i
     set_status = _record.set_status
     record_exception = _record.record_exception
     get_span_context = _record.get_span_context
-    __exit__ = _record.leave_block
 
     def _stands_for(self) -> trace.Span | None:
         """Return the span that records in place of this one, which does not; None where there is none."""
@@ -193,6 +195,18 @@ class PureSpan(trace.Span):  # keeps a __dict__, where the kind of a span that i
     def is_recording(self) -> bool:
         """Say whether the span still takes attributes and events."""
         return self._end_ns == RECORDING
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        """End a span that `start_span` gave, used as a context manager."""
+        if exc_val is not None and not self._end_ns:
+            self.record_exception(exc_val, escaped=True)
+            self.set_status(StatusCode.ERROR, _record.describe(exc_val))
+        self.end()
 
     def end(self, end_time: int | None = None) -> None:
         """End the span now or at `end_time` (Unix ns) and hand it over; only the first call counts."""

@@ -1,8 +1,8 @@
 """Stages: the spans of our own API, each its own context manager and decorator.
 
-Owns `stage` and `dependency` and what they share with `request`: the fast way in and out of a stage beneath one
-of ours. Every other way is in `_aside`. `Stage` is the compiled core's class where that was built. Never raises
-into the host.
+Owns `stage` and `dependency` and what they share with `request`: the fast way in and out of a stage beneath
+one of ours. Every other way is in `_aside`. `Stage` is the compiled core's class where that was built. Never
+raises into the host.
 """
 
 # pyright: reportPrivateUsage=false
@@ -75,13 +75,13 @@ class PureStage(PureSpan):
     def __enter__(self) -> Self:
         scope = ACTIVE.fast
         if scope is None or self._end_ns != NOT_STARTED:
-            return self._enter_aside()
+            return self._enter_aside()  # type: ignore[return-value]
         context = get_current()
         parent: Any = context.get(SPAN_KEY)
         try:
             self._local, self._parent_id = parent._local, parent._id
         except AttributeError:
-            return self._enter_aside()
+            return self._enter_aside()  # type: ignore[return-value]
         self._scope = scope
         self._context = None
         self._extra = None
@@ -133,7 +133,7 @@ class PureStage(PureSpan):
             _aside.set_aside(self, key, value)
 
 
-if TYPE_CHECKING or COMPILED is None:
+if TYPE_CHECKING or COMPILED is None:  # noqa: SIM108 - a type alias
     Stage = PureStage
 else:
     Stage = COMPILED.Stage
@@ -216,7 +216,7 @@ class PureDependency(PureStage):
     _copy = copy_dependency
 
 
-if TYPE_CHECKING or COMPILED is None:
+if TYPE_CHECKING or COMPILED is None:  # noqa: SIM108 - a type alias
     Dependency = PureDependency
 else:
     Dependency = COMPILED.Dependency

@@ -14,19 +14,29 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from opentelemetry import trace
+from opentelemetry.context.context import Context
 from opentelemetry.trace import Link, SpanKind, StatusCode
 
+from tailscope._aside import ACTIVE
 from tailscope._cores import COMPILED
 from tailscope._current import SPAN_KEY, attach, get_current, leave, with_span
-from tailscope._record import INTERNAL, NUMBER_OF_KIND, describe, passes, unix_ns
-from tailscope._span import Span
+from tailscope._local import new_bits, now
+from tailscope._record import (
+    INTERNAL,
+    NOT_STARTED,
+    NUMBER_OF_KIND,
+    RECORDING,
+    describe,
+    passes,
+    unix_ns,
+)
+from tailscope._span import PureSpan, Span
 from tailscope._values import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextvars import Token
     from types import TracebackType
-
-    from opentelemetry.context.context import Context
 
 
 MAX_TRACERS: Final = 2048
@@ -45,6 +55,13 @@ class Recording(Protocol):
     def flush(self, deadline_s: float) -> bool:
         """Send what has ended."""
         ...
+
+    def plug(self, processor: Any) -> None:
+        """Show spans to a span processor, too."""
+        ...
+
+    resource: dict[str, Any]
+    """What is true of every span."""
 
 
 class TracerProvider(trace.TracerProvider):
@@ -85,6 +102,18 @@ class TracerProvider(trace.TracerProvider):
         for tracer in list(self._tracers.values()):
             tracer.renew(recorder)
 
+    def add_span_processor(self, span_processor: Any) -> None:
+        """Show every span that begins from now on to a span processor of the SDK, at its own price."""
+        self._recorder.plug(span_processor)
+        ACTIVE.scope = ACTIVE.scope  # stages have to ask from now on
+
+    @property
+    def resource(self) -> Any:
+        """The SDK's view of what is true of every span."""
+        from opentelemetry.sdk.resources import Resource
+
+        return Resource(dict(self._recorder.resource))
+
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Send what has ended, as the SDK's provider does."""
         return self._flush(timeout_millis / 1000)
@@ -102,8 +131,6 @@ class PureTracer(trace.Tracer):
     ) -> None:
         self._names, self._attributes = names, attributes
         self.renew(recorder)
-        # As an attribute it saves one Python frame a span.
-        self.start_as_current_span = functools.partial(CurrentSpan, self)  # type: ignore[method-assign]
 
     def renew(self, recorder: Recording) -> None:
         """Take the scope anew from a recorder."""
@@ -123,9 +150,36 @@ class PureTracer(trace.Tracer):
         """Start a span without making it current."""
         return begin_span(Span(), self._scope, name, context, kind, attributes, links, start_time)
 
-    def start_as_current_span(self, *args: Any, **kwargs: Any) -> Any:
-        """Start a span that is current inside a `with` block; each tracer has a quicker spelling of it."""
-        return CurrentSpan(self, *args, **kwargs)
+    def start_as_current_span(
+        self,
+        name: str,
+        context: Context | None = None,
+        kind: SpanKind = SpanKind.INTERNAL,
+        attributes: Mapping[str, Any] | None = None,
+        links: Sequence[Link] | None = None,
+        start_time: int | None = None,
+        record_exception: bool = True,
+        set_status_on_exception: bool = True,
+        end_on_exit: bool = True,
+    ) -> Any:
+        """Start a span that is current inside a `with` block."""
+        if (
+            kind is SpanKind.INTERNAL
+            and context is None
+            and links is None
+            and start_time is None
+            and record_exception is set_status_on_exception is end_on_exit is True
+            and (attributes is None or type(attributes) is dict)
+        ):
+            opened = UsualSpan()
+            opened._name = name
+            opened._stage = None
+            opened._attributes = None if attributes is None else attributes.copy()
+            opened._tracer = self
+            opened._end_ns = NOT_STARTED
+            return opened
+        arguments = (name, context, kind, attributes, links, start_time)
+        return CurrentSpan(self, arguments, record_exception, set_status_on_exception, end_on_exit)
 
 
 def begin_span(
@@ -168,7 +222,7 @@ def failed(span: Any, error: BaseException | None, recorded: bool, status_set: b
 
 
 def decorate_with_span(
-    tracer: Tracer, function: Callable[..., Any], arguments: tuple[Any, ...], options: tuple[bool, bool, bool]
+    tracer: Any, function: Callable[..., Any], arguments: tuple[Any, ...], options: tuple[bool, ...]
 ) -> Callable[..., Any]:
     """Return a function, or coroutine function, each call of which is a span."""
 
@@ -192,28 +246,78 @@ def decorate_with_span(
     return call
 
 
+class UsualSpan(PureSpan):
+    """What `start_as_current_span` returns for a name and attributes: the span is its own context manager."""
+
+    __slots__ = ("_current", "_token", "_tracer")
+
+    _tracer: PureTracer
+    _token: Token[Context]
+    _current: trace.Span
+
+    def __enter__(self) -> trace.Span:
+        context = get_current()
+        parent: Any = context.get(SPAN_KEY)
+        scope = self._scope = self._tracer._scope
+        if ACTIVE.fast is None or parent is None or scope.plugs is not None:
+            return self._enter_aside(parent)
+        try:
+            self._local, self._parent_id = parent._local, parent._id
+        except AttributeError:
+            return self._enter_aside(parent)
+        self._context = None
+        self._extra = None
+        self._id = new_bits(64)
+        self._end_ns = RECORDING
+        self._current = self
+        self._token = attach(
+            Context({SPAN_KEY: self}) if len(context) == 1 else Context({**context, SPAN_KEY: self})
+        )
+        self._start_ns = now()
+        return self
+
+    def _enter_aside(self, parent: Any) -> trace.Span:
+        """Begin a trace, or leave it to who is above: another SDK's span, a sampler."""
+        span: trace.Span = self
+        if not self._begin(parent, self._scope):
+            span = trace.NonRecordingSpan(self._context or trace.INVALID_SPAN_CONTEXT)
+        self._current = span
+        self._token = attach(with_span(get_current(), span))
+        return span
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        span = self._current
+        leave(self._token, span, exc)
+        del self._current, self._token  # the first is a cycle
+        if exc is not None:
+            failed(span, exc, recorded=True, status_set=True)
+        span.end()
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function or coroutine function so that each call is a span."""
+        arguments = (self._name, None, SpanKind.INTERNAL, self._attributes)
+        return decorate_with_span(self._tracer, function, arguments, ())
+
+
 class CurrentSpan:
-    """What `start_as_current_span` returns: a context manager, and a decorator."""
+    """What `start_as_current_span` returns for more than that: a context manager, and a decorator."""
 
     __slots__ = ("_arguments", "_end_on_exit", "_record", "_set_status", "_span", "_token", "_tracer")
 
     def __init__(
         self,
-        tracer: Tracer,
-        name: str,
-        context: Context | None = None,
-        kind: SpanKind = SpanKind.INTERNAL,
-        attributes: Mapping[str, Any] | None = None,
-        links: Sequence[Link] | None = None,
-        start_time: int | None = None,
-        record_exception: bool = True,
-        set_status_on_exception: bool = True,
-        end_on_exit: bool = True,
+        tracer: PureTracer,
+        arguments: tuple[Any, ...],
+        recorded: bool,
+        status_set: bool,
+        end_on_exit: bool,
     ) -> None:
         self._tracer = tracer
-        self._arguments = (name, context, kind, attributes, links, start_time)
-        self._record = record_exception
-        self._set_status = set_status_on_exception
+        self._arguments = arguments
+        self._record = recorded
+        self._set_status = status_set
         self._end_on_exit = end_on_exit
 
     def __enter__(self) -> trace.Span:

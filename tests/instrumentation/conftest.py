@@ -15,7 +15,7 @@ from opentelemetry.util._once import Once
 import tailscope
 from tailscope import _guard, _runtime
 from tailscope._gc import PAUSES
-from tailscope._stage import ACTIVE
+from tailscope._aside import ACTIVE
 from tests.instrumentation.receiver import Receiver, grpc_receiver
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -7,8 +7,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +22,9 @@ from tailscope._span import Span
 from tailscope._transport import Outcome
 from tailscope._values import snapshot
 from tests.instrumentation.receiver import Seen, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TEXT = st.text(max_size=80)
 KEYS = st.text(min_size=1, max_size=40)
@@ -72,9 +74,7 @@ class Bench:
             max_value_chars=max_value_chars,
         )
         sending = SenderLimits(1 << 28, request_bytes, 10.0)
-        self.recorder = new_recorder()(
-            lambda: self.kept, lambda: {"service.name": "s"}, limits, sending
-        )
+        self.recorder = new_recorder()(lambda: self.kept, lambda: {"service.name": "s"}, limits, sending)
         self.scope = self.recorder.scope("tests")
 
     def span(self, name: str, attributes: dict[str, Any] | None) -> Span:
