@@ -10,12 +10,17 @@ ifdef TAILSCOPE_CHROMIUM
 export TAILSCOPE_CHROMIUM
 endif
 
-.PHONY: help demo test check lint types contracts format bench clean
+# What the compiled recording core is built from; without a compiler the pure-Python one runs.
+CORE := hatch_build.py instrumentation/tailscope/_core.pyx instrumentation/tailscope/_core.h
+
+.PHONY: help demo test pure asan check lint types contracts format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a model service with planted faults, its report and the dashboard (ARGS=--no-dashboard: exits)"
 	@echo "make test    all tests, with a real browser (ARGS='-k name' picks some)"
+	@echo "make pure    the tests of the instrumentation on its pure-Python core"
+	@echo "make asan    the tests of the compiled core under AddressSanitizer (Linux with gcc)"
 	@echo "make check   lint, types, contracts and tests: what has to pass"
 	@echo "make lint | types | contracts    one of them"
 	@echo "make format  reformat the code"
@@ -23,11 +28,11 @@ help:
 	@echo "make clean   remove the virtual environment and what builds leave"
 
 # A stamp file is newer than pyproject.toml when what it asks for is installed.
-$(VENV)/.all: pyproject.toml scripts/venv
+$(VENV)/.all: pyproject.toml scripts/venv $(CORE)
 	@scripts/venv $(VENV) all
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml scripts/venv
+$(VENV)/.dev: pyproject.toml scripts/venv $(CORE)
 	@scripts/venv $(VENV) dev
 	@touch $(VENV)/.all $@
 
@@ -37,6 +42,12 @@ demo: $(VENV)/.all
 test: $(VENV)/.dev
 	@browser=$$(scripts/chromium $(PYTHON_IN)) && \
 		$${browser:+env TAILSCOPE_CHROMIUM="$$browser"} $(PYTHON_IN) -m pytest $(ARGS)
+
+pure: $(VENV)/.dev
+	TAILSCOPE_CORE=pure $(PYTHON_IN) -m pytest -q tests/instrumentation $(ARGS)
+
+asan: $(VENV)/.dev
+	scripts/asan $(PYTHON_IN)
 
 check: lint types contracts test
 

@@ -70,7 +70,9 @@ def build(package: Path, into: Path) -> Path:
     return Path(command.get_ext_fullpath("tailscope._core"))
 
 
-if __name__ == "__main__":  # for a checkout without an installation: python hatch_build.py
-    made = build(PACKAGE, Path(tempfile.mkdtemp(prefix="tailscope-core-")))
-    (PACKAGE / made.name).write_bytes(made.read_bytes())
-    sys.stdout.write(f"{PACKAGE / made.name}\n")
+if __name__ == "__main__":  # for a checkout without an installation: python hatch_build.py [FOLDER]
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PACKAGE
+    made = build(folder, Path(tempfile.mkdtemp(prefix="tailscope-core-")))
+    (folder / made.name).unlink(missing_ok=True)
+    (folder / made.name).write_bytes(made.read_bytes())
+    sys.stdout.write(f"{folder / made.name}\n")

@@ -1,17 +1,18 @@
-"""What tracing costs a service: nothing traced, OpenTelemetry's API alone, its SDK with OTLP, Tailscope's two cores.
+"""What tracing costs: nothing traced, OpenTelemetry's API alone, its SDK with OTLP, Tailscope's two cores.
 
     python benchmarks/overhead.py [--rounds 30] [--minutes 2] [--only path|tail|flood]
 
-Three tables. Each number of ours stands beside the SDK's of the same process and the same seconds, so that a ratio
-compares neighbours in time; the two cores take turns in processes of their own. The collector is a gRPC server in
-another process that answers and keeps nothing.
+Three tables. Each number of ours stands beside the SDK's of the same process and the same seconds, so that a
+ratio compares neighbours in time; the two cores take turns in processes of their own. The collector is a gRPC
+server in another process that answers and keeps nothing.
 
-path   ns a span. Request path: CPU time of the calling thread for bursts of 50 requests of 6 spans with 5 attributes
-       each, flushed between bursts outside the clock. CPU: all threads, from the first span to the end of the flush.
-tail   p50, p99 and p99.9 of a request of about 1 ms that holds the GIL (JSON and sorting, 6 spans), in a closed
-       loop: segments without tracing and with it alternate, and the difference is shown. The control has no tracing
-       in either: what it shows is noise.
-flood  spans as fast as one thread makes them, on one core with everything that sends them, for three seconds.
+path   ns a span. Request path: CPU time of the calling thread for bursts of 50 requests of 6 spans with 5
+       attributes each, flushed between bursts outside the clock. CPU: all threads, from the first span to the
+       end of the flush.
+tail   p50, p99 and p99.9 of a request of about 1 ms that holds the GIL (JSON and sorting, 6 spans), in a
+       closed loop: segments without tracing and with it alternate, and the difference is shown. The control
+       has no tracing in either: what it shows is noise.
+flood  spans as fast as one thread makes them, on one core with all that sends them, for three seconds.
 """
 
 from __future__ import annotations
@@ -249,8 +250,7 @@ def path_table(found: dict[str, list[dict[str, Any]]]) -> tuple[str, bool]:
     rows = [["", "path us/span", "CPU us/span", "path, SDK / it", "CPU, SDK / it"]]
     kept = True
     both = [entry for core in found for entry in found[core]]
-    for mode in ("untraced", "API no-op", "SDK + OTLP"):
-        rows.append(path_row(mode, both, mode))
+    rows += [path_row(mode, both, mode) for mode in ("untraced", "API no-op", "SDK + OTLP")]
     for core, entries in found.items():
         rows.append(path_row(f"Tailscope, {core}", entries, "tailscope"))
         rows.append(path_row(f"... its OpenTelemetry tracer, {core}", entries, "its tracer"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -34,10 +35,17 @@ HEAVY = {
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 
 
+CORE_SOURCES = {"tailscope/_core.pyx", "tailscope/_core.h"}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel of the checkout."""
-    folder = tmp_path_factory.mktemp("dist")
+    return built_wheel(tmp_path_factory.mktemp("dist"))
+
+
+def built_wheel(folder: Path, **environment: str) -> Path:
+    """Build the wheel of the checkout into a folder."""
     build = [
         sys.executable,
         "-m",
@@ -48,7 +56,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(folder),
         str(CHECKOUT),
     ]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        build, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("*.whl")
     return built
@@ -124,7 +134,22 @@ def test_the_wheel_holds_every_file_that_the_packages_have(wheel: Path) -> None:
             root = CHECKOUT / parent
             files = (path for path in (root / package).rglob("*") if path.is_file())
             there |= {str(path.relative_to(root)) for path in files if "__pycache__" not in path.parts}
-    assert there - held == set()
+    assert there - held <= CORE_SOURCES
+
+
+def test_the_wheel_holds_the_compiled_core_where_it_was_built(wheel: Path) -> None:
+    held = [name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("tailscope/_core.")]
+
+    there = [path.name for path in (CHECKOUT / "instrumentation/tailscope").glob("_core.*.so")]
+    assert [name.partition("/")[2] for name in held] == there
+    assert wheel.name.endswith("none-any.whl") == (not there)
+
+
+def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
+    wheel = built_wheel(tmp_path, CC="no-such-compiler", TAILSCOPE_BUILD_CORE="1")
+
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if "_core." in name]
 
 
 def test_the_wheel_declares_every_command(wheel: Path) -> None:
