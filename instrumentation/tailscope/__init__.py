@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tailscope._request import request
     from tailscope._runtime import flush, init, shutdown, stats
     from tailscope._stage import dependency, stage
+    from tailscope._stream import stream
 
 __all__ = [
     "batch",
@@ -34,6 +35,7 @@ __all__ = [
     "shutdown",
     "stage",
     "stats",
+    "stream",
 ]
 
 _HOMES = {
@@ -47,6 +49,7 @@ _HOMES = {
     "shutdown": "_runtime",
     "stage": "_stage",
     "stats": "_runtime",
+    "stream": "_stream",
 }
 
 

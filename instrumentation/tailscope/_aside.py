@@ -139,7 +139,8 @@ def exit_aside(self: Stage, aside: Aside, error: BaseException | None) -> None:
         return
     leave(aside.outer, self._other, error)
     self._token = None
-    self._finish(error)
+    if error is not None or not self._held:
+        self._finish(error)
 
 
 def decorate(self: Stage, function: Function) -> Function:

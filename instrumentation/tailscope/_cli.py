@@ -21,6 +21,8 @@ COMMANDS = {
     "report": ("analyzer", "why the tail is slow: milliseconds per stage, with intervals"),
     "trace": ("analyzer", "one trace: waterfall, critical path, ledger"),
     "import": ("collector", "load trace files"),
+    "run": ("", "start a Python service with the instrumentation on, without a change of its code"),
+    "doctor": ("analyzer", "is the tracing well: what arrives, what is missing, dropped, clocks"),
 }
 
 USAGE = """usage: tailscope COMMAND [options]

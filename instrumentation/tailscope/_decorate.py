@@ -14,11 +14,12 @@ import functools
 import inspect
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import suppress
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from tailscope import _guard
-from tailscope._current import attach, get_current, leave
+from tailscope._current import LEFT_ELSEWHERE, attach, get_current, reset
 
 if TYPE_CHECKING:
     from opentelemetry.context.context import Context
@@ -140,7 +141,8 @@ class Body:
             # A `with` block of the body may still be open: what is current now is current again at the next
             # item.
             self._context = get_current()
-            leave(self._token, None)
+            with suppress(*LEFT_ELSEWHERE):  # closed by another task: what is current there stays
+                reset(self._token)
 
     def end(self, error: BaseException | None) -> None:
         """End the stage."""

@@ -48,7 +48,7 @@ def start(self: Request, context: Context) -> Context | None:
         body = _aside.start(self, context)
         if body is None or self._foreign is None or self._other is None:
             return body
-        return context_api.set_value(REQUEST_KEY, self._other, body)
+        return context_api.set_value(REQUEST_KEY, self, body)
     self._other = server
     self._end_ns = NOT_RECORDING
     for key, value in (fields_of(self._attributes) or {}).items():

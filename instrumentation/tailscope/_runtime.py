@@ -164,8 +164,7 @@ def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None
     RUNTIME.mode = "recording"
     PAUSES.install()
     atexit.register(shutdown)
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and processes.parent_process() is not None:
+    if is_started_by_another():
         flush_when_child_ends(RUNTIME)
 
 
@@ -194,7 +193,7 @@ def resource_of(settings: Settings) -> dict[str, Any]:
     instance = given.pop("service.instance.id", None)
     if instance is None:
         instance = str(uuid.uuid4())
-    elif os.getpid() != INIT_PID:
+    elif os.getpid() != INIT_PID or is_started_by_another():
         instance = f"{instance}-{os.getpid()}"
     return {
         "telemetry.sdk.name": "tailscope",
@@ -211,6 +210,12 @@ def resource_of(settings: Settings) -> dict[str, Any]:
 
 
 INIT_PID: Final = os.getpid()
+
+
+def is_started_by_another() -> bool:
+    """Say whether `multiprocessing` has started this process, as uvicorn does its workers."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and processes.parent_process() is not None
 
 
 def own_version() -> str:

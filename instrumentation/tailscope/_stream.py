@@ -16,7 +16,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from tailscope import _guard
-from tailscope._current import SPAN_KEY, attach, get_current, leave, with_span
+from tailscope._current import LEFT_ELSEWHERE, SPAN_KEY, attach, get_current, reset, with_span
 from tailscope._local import now
 from tailscope._meter import (
     OUTPUT_TOKENS,
@@ -81,9 +81,13 @@ class Flow:
         self._token = attach(self._context)
 
     def __exit__(self, *exc_info: object) -> None:
+        here = get_current()
+        try:
+            reset(self._token)
+        except LEFT_ELSEWHERE:
+            return  # a step that is closed in another task or request: what is current there stays
         # A `with` block of the body may still be open: what is current now is so again at the next chunk.
-        self._context = get_current()
-        leave(self._token, None)
+        self._context = here
 
     def ask(self) -> None:
         """Note that the consumer wants the next chunk; the first time, begin."""

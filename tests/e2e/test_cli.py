@@ -78,6 +78,7 @@ def test_a_wrong_option_is_wrong_usage_without_a_traceback(command: str) -> None
     ("command", "missing", "extra"),
     [
         (["report"], "polars", "analyzer"),
+        (["doctor"], "polars", "analyzer"),
         (["sql", "select 1"], "pyarrow", "analyzer"),
         (["trace", "00"], "polars", "analyzer"),
         (["serve"], "duckdb", "collector"),

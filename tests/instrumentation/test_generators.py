@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import inspect
 import logging
@@ -254,3 +255,30 @@ def test_a_cancelled_stream_is_marked(recorded: Spans) -> None:
 
     (span,) = recorded()
     assert span.attributes["error.type"] == "asyncio.exceptions.CancelledError"
+
+
+def test_a_step_that_is_closed_by_another_task_leaves_what_is_current_there(recorded: Spans) -> None:
+    @tailscope.stage("inference")
+    async def tokens() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+
+    async def serve() -> None:
+        with tailscope.request("first"):
+            stream = tokens()
+            await anext(stream)
+
+        async def close() -> None:
+            await stream.aclose()
+            with tailscope.stage("postprocess"):
+                pass
+
+        await asyncio.create_task(close(), context=contextvars.Context())
+
+    asyncio.run(serve())
+
+    spans = {span.name: span for span in recorded()}
+    assert spans["postprocess"].parent_id == ""
+    assert spans["inference"].parent_id == spans["first"].span_id

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import tailscope
 from tailscope import _recorder
-from tailscope._stage import ACTIVE
+from tailscope._aside import ACTIVE
 from tailscope._values import MAX_ITEMS, snapshot
 from tests.instrumentation.receiver import grpc_receiver
 

@@ -133,7 +133,9 @@ def test_an_impossible_value_is_reported_and_its_default_used(
 def test_every_setting_is_an_argument_of_init_and_has_a_sentence() -> None:
     import inspect
 
-    assert list(inspect.signature(tailscope.init).parameters) == [setting.name for setting in SETTINGS]
+    # Two arguments are objects of the SDK, which no environment can give.
+    settings = [setting.name for setting in SETTINGS]
+    assert list(inspect.signature(tailscope.init).parameters) == [*settings, "sampler", "span_processors"]
     for setting in SETTINGS:
         assert setting.sentence.endswith("."), setting.name
         assert setting.environment[0] == f"TAILSCOPE_{setting.name.upper()}"
