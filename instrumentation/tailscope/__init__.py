@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailscope._batch import batch, enqueue
+    from tailscope._gpu._layers import time_layers
     from tailscope._handle import current
+    from tailscope._profile import profile_slow
     from tailscope._request import request
     from tailscope._runtime import flush, init, shutdown, stats
     from tailscope._stage import dependency, stage
@@ -31,11 +33,13 @@ __all__ = [
     "enqueue",
     "flush",
     "init",
+    "profile_slow",
     "request",
     "shutdown",
     "stage",
     "stats",
     "stream",
+    "time_layers",
 ]
 
 _HOMES = {
@@ -45,11 +49,13 @@ _HOMES = {
     "enqueue": "_batch",
     "flush": "_runtime",
     "init": "_runtime",
+    "profile_slow": "_profile",
     "request": "_request",
     "shutdown": "_runtime",
     "stage": "_stage",
     "stats": "_runtime",
     "stream": "_stream",
+    "time_layers": "_gpu._layers",
 }
 
 

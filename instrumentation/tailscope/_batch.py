@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
     from tailscope._foreign import ForeignSpan, ForeignTracer
+    from tailscope._gpu._timing import Timing
 
 __all__ = ["Ticket", "batch", "enqueue", "record"]
 
@@ -58,9 +59,22 @@ def enqueue(*, queue: str = "default") -> Ticket:
 class Batch:
     """A batch under way: `with batch(tickets) as b`, with `b.set` and `b.event` for all of its requests."""
 
-    __slots__ = ("_attributes", "_foreign", "_name", "_span", "_started_ns", "_tickets", "_token", "id")
+    __slots__ = (
+        "_attributes",
+        "_foreign",
+        "_gpu",
+        "_name",
+        "_span",
+        "_started_ns",
+        "_tickets",
+        "_timing",
+        "_token",
+        "id",
+    )
 
-    def __init__(self, tickets: list[Ticket], name: str, attributes: dict[str, Any]) -> None:
+    def __init__(self, tickets: list[Ticket], name: str, attributes: dict[str, Any], *, gpu: bool) -> None:
+        self._gpu = gpu
+        self._timing: Timing | None = None
         self.id = f"{new_bits(64):016x}"
         self._tickets = tickets
         self._name = name
@@ -102,6 +116,10 @@ class Batch:
                 began_ns = min(ticket.enqueued_ns, self._started_ns)
                 record(ticket.context, QUEUE, (began_ns, self._started_ns), attributes, [], None)
             self._become_current()
+            if self._gpu:
+                from tailscope import _gpu
+
+                self._timing = _gpu.begin()
         return self
 
     def _links(self) -> list[SpanContext]:
@@ -123,19 +141,32 @@ class Batch:
             leave(self._token, self._span or (self._foreign and self._foreign.span), exc)
             self._token = None
         with _guard.guard("batch"):
-            link = self._end_shared(exc)
-            for ticket in self._tickets:
-                record(ticket.context, self._name, (self._started_ns, ended_ns), self._attributes, link, exc)
+            if self._timing is None:
+                self._finish({}, ended_ns, exc)
+            else:
+                from tailscope import _gpu
 
-    def _end_shared(self, error: BaseException | None) -> list[SpanContext]:
+                _gpu.end(self._timing, lambda fields: self._finish(fields, ended_ns, exc))
+
+    def _finish(self, fields: dict[str, Any], ended_ns: int, error: BaseException | None) -> None:
+        """Record the batch and what it was to each request, with its GPU time where that was measured."""
+        for key, value in fields.items():
+            if key not in self._attributes:
+                self.set(key, value)
+        link = self._end_shared(ended_ns, error)
+        for ticket in self._tickets:
+            record(ticket.context, self._name, (self._started_ns, ended_ns), self._attributes, link, error)
+
+    def _end_shared(self, ended_ns: int, error: BaseException | None) -> list[SpanContext]:
         """End the shared span and return its identity, for the requests to link to."""
         if self._span is not None:
             if error is not None:
                 self._span._fail(error)
-            self._span.end()
+            self._span._end_ns = ended_ns
+            self._span._hand_over()
             return [self._span.get_span_context()]
         if self._foreign is not None:
-            self._foreign.end(error)
+            self._foreign.end(error, end_time=ended_ns + ANCHOR.refresh())
             return [self._foreign.span.get_span_context()]
         return []
 
@@ -214,6 +245,7 @@ def batch(
     max_size: int | None = None,
     max_delay_ms: float | None = None,
     name: str = INFERENCE,
+    gpu: bool = False,
     attributes: Mapping[str, Any] | None = None,
 ) -> Batch:
     """Open a batch over the requests that took these tickets.
@@ -224,6 +256,7 @@ def batch(
         max_size: the batcher's limit, in requests.
         max_delay_ms: how long the batcher waits for more, in milliseconds.
         name: the span of each request while the batch runs.
+        gpu: measure the GPU work of the batch; every request of it gets the time.
         attributes: of the batch and of each of those spans.
 
     """
@@ -235,7 +268,7 @@ def batch(
     taken: list[Ticket] = []
     with _guard.guard("batch"):
         taken.extend(ticket for ticket in map(ticket_of, tickets) if ticket is not None)
-    return Batch(taken, name, {**fields, **(fields_of(attributes) or {})})
+    return Batch(taken, name, {**fields, **(fields_of(attributes) or {})}, gpu=gpu)
 
 
 def ticket_of(entry: Any) -> Ticket | None:

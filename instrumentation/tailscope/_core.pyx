@@ -94,6 +94,8 @@ cdef object begin_hook = None
 cdef object end_hook = None
 cdef uint32_t own_flags = 0
 
+cdef bint plain_stages = True
+
 cdef Scope fast_scope = None
 cdef Scope root_scope = None
 cdef object fake_clock = None
@@ -143,6 +145,12 @@ def set_hooks(begin, end):
     """Call these at each start and end of a request; None where nobody listens."""
     global begin_hook, end_hook
     begin_hook, end_hook = begin, end
+
+
+def set_plain_stages(bint wanted):
+    """Make plain stages here, or let the shared function make others."""
+    global plain_stages
+    plain_stages = wanted
 
 
 def activate(Scope fast, Scope root):
@@ -804,7 +812,7 @@ def stage(name, *, bint gpu=False, attributes=None):
     """Open a stage of the current request: a context manager, or a decorator."""
     cdef Stage opened
     cdef PyObject* known
-    if gpu or not PyUnicode_CheckExact(name):
+    if gpu or not plain_stages or not PyUnicode_CheckExact(name):
         return stage_shared(name, gpu=gpu, attributes=attributes)
     known = PyDict_GetItemWithError(stage_names, name)
     if known == NULL or not (attributes is None or PyDict_CheckExact(attributes)):

@@ -19,15 +19,12 @@ from tailscope._hooks import HOOKS
 from tailscope._local import now
 from tailscope._profilers import CPROFILE, KINDS, Profiler, Rehearsal, new_profiler
 from tailscope._stacks import current_task
+from tailscope.conventions import PROFILE_KIND, PROFILE_PATH
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from tailscope._span import Span
-
-PATH: Final = "tailscope.profile.path"
-"""Attribute of a profiled request: the file."""
-KIND: Final = "tailscope.profile.kind"
 
 Kind = Literal["stacks", "torch", "cprofile"]
 
@@ -118,8 +115,8 @@ class Profiling:
         context = span.get_span_context()
         flight.trace_id, flight.span_id = f"{context.trace_id:032x}", f"{context.span_id:016x}"
         path = self._path_of(flight)
-        span.set_attribute(KIND, self._plan.kind)
-        span.set_attribute(PATH, str(path))
+        span.set_attribute(PROFILE_KIND, self._plan.kind)
+        span.set_attribute(PROFILE_PATH, str(path))
         return path
 
     def _path_of(self, flight: Flight) -> Path:

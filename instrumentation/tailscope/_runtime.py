@@ -30,6 +30,7 @@ from tailscope._plugged import sampler_from_environment
 from tailscope._recorder import Recorder, RecorderLimits
 from tailscope._sender import SenderLimits
 from tailscope._settings import Settings, resolve
+from tailscope._stage import make_stages_of
 from tailscope._tracer import TracerProvider
 from tailscope._transport import open_transport
 
@@ -136,6 +137,7 @@ def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None
     if not isinstance(current, (trace.ProxyTracerProvider, TracerProvider)):
         ACTIVE.foreign = ForeignTracer(current.get_tracer(SCOPE_NAME, own_version()))
         RUNTIME.mode, RUNTIME.provider = "sdk", current
+        atexit.register(shutdown)
         return
     preload(settings)
     recorder = RUNTIME.recorder = new_recorder()(
@@ -162,6 +164,10 @@ def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None
         trace.set_tracer_provider(RUNTIME.provider)
     ACTIVE.scope = recorder.scope(SCOPE_NAME, own_version())
     RUNTIME.mode = "recording"
+    if settings.nvtx:
+        from tailscope import _nvtx
+
+        make_stages_of(_nvtx.enable())
     PAUSES.install()
     atexit.register(shutdown)
     if is_started_by_another():
@@ -183,6 +189,7 @@ def preload(settings: Settings) -> None:
 
     for name in tailscope.__all__:
         getattr(tailscope, name)
+    import_module("tailscope._gpu")
     if settings.target.protocol == "grpc":
         import_module("grpc")  # 60 ms
 
@@ -234,12 +241,13 @@ def flush(timeout_s: float = 2.0) -> bool:
             return True
         if RUNTIME.recorder is not None:
             deadline_s = time.monotonic() + timeout_s
-            settle(deadline_s)
-            done = RUNTIME.recorder.flush(deadline_s)
+            settled = settle(deadline_s - timeout_s / 2)
+            done = RUNTIME.recorder.flush(deadline_s) and settled
             for processor in processors_of(RUNTIME.recorder):
                 remaining_s = max(0.0, deadline_s - time.monotonic())
                 done = processor.force_flush(int(remaining_s * 1000)) is not False and done
         else:
+            settle(time.monotonic() + timeout_s / 2)
             force_flush = getattr(RUNTIME.provider, "force_flush", None)
             done = bool(force_flush(int(timeout_s * 1000))) if force_flush else True
     return done
@@ -253,9 +261,11 @@ def shutdown(timeout_s: float = SHUTDOWN_S) -> None:
     with _guard.guard("shutdown"):
         PAUSES.remove()
         recorder = RUNTIME.recorder
+        deadline_s = time.monotonic() + timeout_s
+        # A device that hangs leaves half of the time to what has ended.
+        settle(deadline_s - timeout_s / 2, close=True)
         if recorder is not None and RUNTIME.mode != "closed":
-            deadline_s = time.monotonic() + timeout_s
-            settle(deadline_s)
+            make_stages_of(None)
             recorder.close(deadline_s)
             RUNTIME.mode = "closed"
             for processor in processors_of(recorder):
@@ -267,11 +277,10 @@ def processors_of(recorder: Recorder) -> tuple[Any, ...]:
     return () if recorder.plugs is None else recorder.plugs.processors
 
 
-def settle(deadline_s: float) -> None:
-    """Let stages that wait for their GPU time have it, or go without it at the deadline."""
+def settle(deadline_s: float, *, close: bool = False) -> bool:
+    """Let stages that wait for their GPU time have it until the deadline; False where some still wait."""
     gpu = sys.modules.get("tailscope._gpu")
-    if gpu is not None:
-        gpu.settle(deadline_s)
+    return gpu is None or bool(gpu.settle(deadline_s, close=close))
 
 
 def stats() -> Stats:

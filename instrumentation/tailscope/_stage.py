@@ -177,9 +177,9 @@ def stage(name: Any, *, gpu: bool = False, attributes: Mapping[str, Any] | None 
 
     """
     if gpu and isinstance(name, str):
-        return open_gpu_stage(name, attributes)
+        return (OPENING.gpu or load_gpu())(name, attributes)
     # A function, because calling a class with an __init__ costs 0.2 us more than this.
-    opened = Stage()
+    opened = OPENING.kind()
     opened._name = name
     try:
         opened._stage = STAGE_NAMES[name]
@@ -195,11 +195,30 @@ def stage(name: Any, *, gpu: bool = False, attributes: Mapping[str, Any] | None 
     return opened
 
 
-def open_gpu_stage(name: str, attributes: Mapping[str, Any] | None) -> Stage:
-    """Return a stage that measures the GPU, or a plain one where there is none."""
+class Opening:
+    """What `stage` makes: plain stages, or such as also open an NVTX range; of GPU work once that is loaded."""
+
+    def __init__(self) -> None:
+        self.kind: type[Stage] = Stage
+        self.gpu: Callable[[str, Mapping[str, Any] | None], Stage] | None = None
+
+
+OPENING: Final = Opening()
+
+
+def make_stages_of(kind: type[Stage] | None) -> None:
+    """Make stages of another class from now on; None for the plain one."""
+    OPENING.kind = kind or Stage
+    if COMPILED is not None:
+        COMPILED.set_plain_stages(OPENING.kind is Stage)
+
+
+def load_gpu() -> Callable[[str, Mapping[str, Any] | None], Stage]:
+    """Return what opens a stage that measures the GPU, or a plain one where there is none."""
     from tailscope import _gpu
 
-    return _gpu.open_stage(name, attributes)
+    OPENING.gpu = _gpu.open_stage
+    return _gpu.open_stage
 
 
 def copy_dependency(self: Stage) -> Stage:

@@ -20,10 +20,13 @@ def test_public_names_are_these() -> None:
         "enqueue",
         "flush",
         "init",
+        "profile_slow",
         "request",
         "shutdown",
         "stage",
         "stats",
+        "stream",
+        "time_layers",
     ]
     assert all(callable(getattr(tailscope, name)) for name in tailscope.__all__)
     assert set(tailscope.__all__) <= set(dir(tailscope))
