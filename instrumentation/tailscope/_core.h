@@ -84,11 +84,12 @@ static inline int ts_text(PyObject *text, Py_ssize_t max_chars, const char **utf
     return 1;
 }
 
-enum { TS_TEXT, TS_BOOL, TS_INT, TS_DOUBLE, TS_READY };
+enum { TS_TEXT, TS_BOOL, TS_INT, TS_DOUBLE, TS_READY, TS_NONE, TS_ARRAY };
 
 /* One attribute: where its key and value lie, and how the value is written. */
 typedef struct {
     const char *key, *text;
+    PyObject *items;
     Py_ssize_t key_size, text_size;
     int64_t number;
     int type;
@@ -98,6 +99,68 @@ typedef struct {
 
 /* Largest that one attribute gets beside its key and text: two tags and lengths on each of three levels. */
 #define TS_PAIR_OVERHEAD 40
+
+/* Longest list or tuple that is written here. */
+#define TS_MAX_ITEMS 64
+
+/* Size of the AnyValue of one item of a list; -1 where it needs Python. */
+static inline Py_ssize_t ts_item_size(PyObject *item, Py_ssize_t max_chars) {
+    if (PyUnicode_CheckExact(item)) {
+        const char *text;
+        Py_ssize_t size;
+        if (!ts_text(item, max_chars, &text, &size)) return -1;
+        return 1 + ts_varint_size((uint64_t)size) + size;
+    }
+    if (PyBool_Check(item)) return 2;
+    if (PyLong_CheckExact(item)) {
+        int overflow;
+        int64_t number = PyLong_AsLongLongAndOverflow(item, &overflow);
+        return overflow ? -1 : 1 + ts_varint_size((uint64_t)number);
+    }
+    return PyFloat_CheckExact(item) ? 9 : -1;
+}
+
+/* Size of an ArrayValue; -1 where it needs Python. */
+static Py_ssize_t ts_items_size(PyObject *items, Py_ssize_t max_chars) {
+    Py_ssize_t total = 0;
+    if (PySequence_Fast_GET_SIZE(items) > TS_MAX_ITEMS) return -1;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
+        Py_ssize_t size = ts_item_size(PySequence_Fast_GET_ITEM(items, i), max_chars);
+        if (size < 0) return -1;
+        total += 1 + ts_varint_size((uint64_t)size) + size;
+    }
+    return total;
+}
+
+static uint8_t *ts_items(uint8_t *p, PyObject *items) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
+        PyObject *item = PySequence_Fast_GET_ITEM(items, i);
+        const char *text = NULL;
+        Py_ssize_t size = 0;
+        *p++ = 0x0a;
+        if (PyUnicode_CheckExact(item)) {
+            ts_text(item, PY_SSIZE_T_MAX, &text, &size);  /* has UTF-8: it was measured */
+            p = ts_varint(p, (uint64_t)(1 + ts_varint_size((uint64_t)size) + size));
+            *p++ = 0x0a;
+            p = ts_varint(p, (uint64_t)size);
+            p = ts_bytes(p, text, size);
+        } else if (PyBool_Check(item)) {
+            *p++ = 2; *p++ = 0x10; *p++ = item == Py_True;
+        } else if (PyLong_CheckExact(item)) {
+            int overflow;
+            uint64_t number = (uint64_t)PyLong_AsLongLongAndOverflow(item, &overflow);
+            *p++ = (uint8_t)(1 + ts_varint_size(number)); *p++ = 0x18;
+            p = ts_varint(p, number);
+        } else {
+            double number = PyFloat_AS_DOUBLE(item);
+            uint64_t bits;
+            memcpy(&bits, &number, 8);
+            *p++ = 9; *p++ = 0x21;
+            p = ts_fixed64(p, bits);
+        }
+    }
+    return p;
+}
 
 /* Look at every attribute. The number of them; -1 where one needs Python: an unusual type, a text that is too long.
  * `ready` is the type of values that Python has encoded whole (a tuple with the bytes of the KeyValue field). */
@@ -134,6 +197,14 @@ static int ts_gather(PyObject *dict, TsPair *pairs, Py_ssize_t max_pairs, Py_ssi
             double number = PyFloat_AS_DOUBLE(value);
             pair->type = TS_DOUBLE;
             memcpy(&pair->number, &number, 8);
+        } else if (value == Py_None) {
+            pair->type = TS_NONE;
+        } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+            pair->type = TS_ARRAY;
+            pair->items = value;
+            pair->text_size = ts_items_size(value, max_chars);
+            if (pair->text_size < 0) return -1;
+            total += pair->text_size;
         } else {
             return -1;
         }
@@ -149,7 +220,9 @@ static inline uint8_t *ts_pair(uint8_t *p, const TsPair *pair) {
     Py_ssize_t any;
     switch (pair->type) {
         case TS_READY: return ts_bytes(p, pair->text, pair->text_size);
-        case TS_TEXT: any = 1 + ts_varint_size((uint64_t)pair->text_size) + pair->text_size; break;
+        case TS_TEXT:
+        case TS_ARRAY: any = 1 + ts_varint_size((uint64_t)pair->text_size) + pair->text_size; break;
+        case TS_NONE: any = 0; break;
         case TS_BOOL: any = 2; break;
         case TS_INT: any = 1 + ts_varint_size((uint64_t)pair->number); break;
         default: any = 9;
@@ -167,6 +240,11 @@ static inline uint8_t *ts_pair(uint8_t *p, const TsPair *pair) {
             *p++ = 0x0a;
             p = ts_varint(p, (uint64_t)pair->text_size);
             return ts_bytes(p, pair->text, pair->text_size);
+        case TS_ARRAY:
+            *p++ = 0x2a;
+            p = ts_varint(p, (uint64_t)pair->text_size);
+            return ts_items(p, pair->items);
+        case TS_NONE: return p;
         case TS_BOOL:
             *p++ = 0x10;
             *p++ = (uint8_t)pair->number;

@@ -93,6 +93,11 @@ cdef int64_t pause_count = 0
 cdef object begin_hook = None
 cdef object end_hook = None
 cdef uint32_t own_flags = 0
+cdef Arrivals counting = None
+cdef object hook_failed = None
+cdef object SERVER_INFLIGHT = None
+cdef object COLD_START = None
+cdef object MODEL_VERSION = None
 
 cdef bint plain_stages = True
 
@@ -106,6 +111,7 @@ def bind(**given):
     """Take the functions and objects that the other modules of the core share with this one."""
     global begin_shared, beneath_shared, aside, Aside, stage_shared, copy_dependency, view, decorate_with_span
     global request_start, request_copy, begin_span, current_span_left, record, open_request, own_flags
+    global SERVER_INFLIGHT, COLD_START, MODEL_VERSION
     global FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE, stage_names
     begin_shared = given.get("begin", begin_shared)
     beneath_shared = given.get("beneath", beneath_shared)
@@ -121,6 +127,9 @@ def bind(**given):
     current_span_left = given.get("current_span_left", current_span_left)
     record = given.get("record", record)
     open_request = given.get("open_request", open_request)
+    SERVER_INFLIGHT = given.get("server_inflight", SERVER_INFLIGHT)
+    COLD_START = given.get("cold_start", COLD_START)
+    MODEL_VERSION = given.get("model_version", MODEL_VERSION)
     FLAGS_OF_OWN_TRACE = given.get("flags_of_own_trace", FLAGS_OF_OWN_TRACE)
     own_flags = FLAGS_OF_OWN_TRACE or 0
     DEFAULT_TRACE_STATE = given.get("default_trace_state", DEFAULT_TRACE_STATE)
@@ -145,6 +154,12 @@ def set_hooks(begin, end):
     """Call these at each start and end of a request; None where nobody listens."""
     global begin_hook, end_hook
     begin_hook, end_hook = begin, end
+
+
+def set_arrivals(Arrivals arrivals, failed):
+    """Count and measure requests with `arrivals`; None where that is off. What it raises goes to `failed`."""
+    global counting, hook_failed
+    counting, hook_failed = arrivals, failed
 
 
 def set_plain_stages(bint wanted):
@@ -234,6 +249,10 @@ cdef class LocalTrace:
     cdef public object server
     cdef public object mark
     cdef public object failure
+    cdef Arrivals arrivals
+    """Who counts the request as in flight; None once it is not."""
+    cdef object measured
+    cdef int64_t arrived_after, compiled
     cdef public uint64_t remote_parent_id
     cdef public int64_t anchor_ns
     cdef public int64_t gc_mark
@@ -243,6 +262,86 @@ cdef class LocalTrace:
     def beneath(self):
         """Return the part that begins with a SERVER span inside this one."""
         return beneath_shared(self)
+
+    def __dealloc__(self):
+        if self.arrivals is not None:  # a span that nobody ended
+            self.arrivals.in_flight -= 1
+
+
+cdef class Arrivals:
+    """Requests that arrive and depart: how many are in flight, and which of them are measured."""
+
+    cdef public object measure, measured, cold, compilations
+    cdef public dict known
+    cdef public int64_t every_ns, next_ns, compiled, in_flight, most
+
+    def __cinit__(self, *functions):
+        self.known = {}
+
+
+cdef int arrive(Arrivals arrivals, LocalTrace local) except -1:
+    """Count a request that starts here, and measure it if that is due."""
+    cdef int64_t at_ns
+    local.arrivals = arrivals
+    local.arrived_after = arrivals.in_flight
+    arrivals.in_flight += 1
+    if arrivals.in_flight > arrivals.most:
+        arrivals.most = arrivals.in_flight
+    local.compiled = arrivals.compiled
+    at_ns = now()
+    if at_ns >= arrivals.next_ns:
+        arrivals.next_ns = at_ns + arrivals.every_ns
+        try:
+            local.measured = arrivals.measure()
+        except Exception as error:
+            hook_failed("begin", error)
+    return 0
+
+
+cdef int depart(Span span, LocalTrace local, int64_t end_ns) except -1:
+    """Write what is known of a request into its span, which has not been handed over yet."""
+    cdef Arrivals arrivals = local.arrivals
+    cdef PyObject* first
+    local.arrivals = None
+    arrivals.in_flight -= 1
+    try:
+        attributes = span._attributes
+        if attributes is None:
+            attributes = span._attributes = {}
+        attributes[SERVER_INFLIGHT] = local.arrived_after
+        first = PyDict_GetItemWithError(arrivals.known, span._name)
+        if (
+            first == NULL or span._start_ns < <int64_t>(<object>first)
+            or PyDict_GetItem(attributes, MODEL_VERSION) != NULL
+        ) and arrivals.cold(span, attributes, end_ns):
+            attributes[COLD_START] = True
+        if local.measured is not None:
+            measured, local.measured = local.measured, None
+            arrivals.measured(span, measured, end_ns)
+        if local.compiled != arrivals.compiled:
+            arrivals.compilations(span, end_ns)
+    except Exception as error:
+        hook_failed("end", error)
+    return 0
+
+
+cdef int begin_serving(Span span) except -1:
+    """Make a span the server span of its local trace: from now on the process is busy with a request."""
+    cdef LocalTrace local = span._local
+    local.server = span
+    local.gc_mark = pause_count
+    if counting is not None:
+        arrive(counting, local)
+    if begin_hook is not None:
+        local.mark = begin_hook()
+    if span._scope.crowded():
+        span._scope.recorder.arrive(span)
+    return 0
+
+
+def serve(Span span):
+    """Make a span the server span of its local trace."""
+    begin_serving(span)
 
 
 cdef LocalTrace own_trace():
@@ -371,6 +470,8 @@ cdef int end_span(Span span) except -1:
     cdef LocalTrace local = span._local
     cdef int64_t end_ns = now()
     if local.server is span:
+        if local.arrivals is not None:
+            depart(span, local, end_ns)
         if local.gc_mark != pause_count or end_hook is not None:
             record.serve_ends(span, end_ns)
         local.server = None
@@ -774,12 +875,7 @@ cdef class Request(Stage):
         self._scope = root_scope
         self._id = new_id()
         self._end_ns = RECORDING
-        local.server = self
-        local.gc_mark = pause_count
-        if begin_hook is not None:
-            local.mark = begin_hook()
-        if root_scope.crowded():
-            root_scope.recorder.arrive(self)
+        begin_serving(self)
         self._token = make_current(context_with(context, self))
         self._start_ns = now()
         return self

@@ -32,7 +32,7 @@ class Hooks:
     still be written. The mark is None for a request that began before anyone listened.
     """
 
-    __slots__ = ("_lock", "_pairs", "begin", "end")
+    __slots__ = ("_lock", "_pairs", "arrivals", "begin", "end")
 
     begin: Begin | None
     end: End | None
@@ -40,6 +40,8 @@ class Hooks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pairs: Pairs = ()
+        self.arrivals: Any = None
+        """Who counts and measures requests in the compiled core; in the pure one it is a pair like others."""
         self.begin = self.end = None
 
     def register(self, begin: Begin, end: End) -> None:
@@ -59,6 +61,11 @@ class Hooks:
         self.end = ending if pairs else None
         if COMPILED is not None:
             COMPILED.set_hooks(self.begin, self.end)
+
+    def set_arrivals(self, arrivals: Any) -> None:
+        """Let the compiled core count and measure requests with `arrivals` from now on; None for nobody."""
+        self.arrivals = arrivals
+        COMPILED.set_arrivals(arrivals, failed)
 
     def after_fork(self) -> None:
         """Go on in a forked child: a lock that another thread held is held for ever."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
-from tailscope import _guard
+from tailscope import _guard, _signals
 from tailscope._aside import ACTIVE
 from tailscope._cores import COMPILED
 from tailscope._foreign import ForeignTracer
@@ -75,6 +75,8 @@ class Runtime:
         self.settings: Settings | None = None
         self.recorder: Recorder | None = None
         self.provider: trace.TracerProvider | None = None
+        self.resource: tuple[int, Mapping[str, Any]] = (0, {})
+        """Of which process, and what is true of all its spans and metrics."""
 
 
 RUNTIME: Final = Runtime()
@@ -140,9 +142,10 @@ def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None
         atexit.register(shutdown)
         return
     preload(settings)
+    RUNTIME.resource = (0, {})
     recorder = RUNTIME.recorder = new_recorder()(
         connect=lambda: open_transport(settings.target),
-        resource=lambda: resource_of(settings),
+        resource=lambda: process_resource(settings),
         limits=RecorderLimits(
             pending_spans=settings.buffer_spans,
             interval_s=settings.flush_interval_s,
@@ -169,6 +172,13 @@ def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None
 
         make_stages_of(_nvtx.enable())
     PAUSES.install()
+    if settings.host_signals:
+        _signals.start(
+            connect=_signals.metrics_connection(settings.target, os.environ),
+            resource=lambda: process_resource(settings),
+            version=own_version(),
+            interval_s=settings.metrics_interval_s,
+        )
     atexit.register(shutdown)
     if is_started_by_another():
         flush_when_child_ends(RUNTIME)
@@ -194,6 +204,13 @@ def preload(settings: Settings) -> None:
         import_module("grpc")  # 60 ms
 
 
+def process_resource(settings: Settings) -> Mapping[str, Any]:
+    """Return the resource of this process, the same for its spans and its metrics."""
+    if RUNTIME.resource[0] != os.getpid():
+        RUNTIME.resource = (os.getpid(), resource_of(settings))
+    return RUNTIME.resource[1]
+
+
 def resource_of(settings: Settings) -> dict[str, Any]:
     """Return what is true of every span of this process; a forked child has another instance id."""
     given = dict(settings.resource_attributes)
@@ -210,6 +227,7 @@ def resource_of(settings: Settings) -> dict[str, Any]:
         "process.pid": os.getpid(),
         "process.runtime.name": sys.implementation.name,
         "process.runtime.version": platform.python_version(),
+        **_signals.resource_facts(),
         **given,
         "service.name": settings.service,
         "service.instance.id": instance,
@@ -270,6 +288,7 @@ def shutdown(timeout_s: float = SHUTDOWN_S) -> None:
             RUNTIME.mode = "closed"
             for processor in processors_of(recorder):
                 processor.shutdown()
+            _signals.stop(deadline_s)
 
 
 def processors_of(recorder: Recorder) -> tuple[Any, ...]:
@@ -306,6 +325,7 @@ class Forking(threading.local):
     """What lets the sender go on after the fork that this thread makes."""
 
     resume: Callable[[], None] | None = None
+    resume_metrics: Callable[[], None] | None = None
 
 
 FORKING: Final = Forking()
@@ -315,6 +335,7 @@ def before_fork() -> None:
     """Let a call to the collector end."""
     with _guard.guard("fork"):
         FORKING.resume = RUNTIME.recorder.before_fork() if RUNTIME.recorder is not None else None
+        FORKING.resume_metrics = _signals.before_fork()
 
 
 def after_fork_in_parent() -> None:
@@ -322,17 +343,21 @@ def after_fork_in_parent() -> None:
     resume, FORKING.resume = FORKING.resume, None
     if resume is not None:
         resume()
+    resume, FORKING.resume_metrics = FORKING.resume_metrics, None
+    if resume is not None:
+        resume()
 
 
 def after_fork_in_child() -> None:
     """Start anew in a forked child: own instance id, empty buffer, threads with the first span."""
-    FORKING.resume = None
+    FORKING.resume = FORKING.resume_metrics = None
     RUNTIME.lock = threading.Lock()
     with _guard.guard("fork"):
         recorder = RUNTIME.recorder
         if recorder is None or RUNTIME.mode != "recording":
             return
         recorder.after_fork()
+        _signals.after_fork()
         ACTIVE.scope = recorder.scope(SCOPE_NAME, own_version())
         if isinstance(RUNTIME.provider, TracerProvider):
             RUNTIME.provider.after_fork()

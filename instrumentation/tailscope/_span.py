@@ -105,6 +105,9 @@ def serve(span: Span, *, inside: bool) -> None:
     local = span._local
     if inside:
         local = span._local = local.beneath()
+    if COMPILED is not None:
+        COMPILED.serve(span)
+        return
     local.server = span
     local.gc_mark = PAUSES.count
     if HOOKS.begin is not None:

@@ -196,7 +196,7 @@ def stage(name: Any, *, gpu: bool = False, attributes: Mapping[str, Any] | None 
 
 
 class Opening:
-    """What `stage` makes: plain stages, or such as also open an NVTX range; of GPU work once that is loaded."""
+    """What `stage` makes: plain stages, or such as also open an NVTX range; GPU stages once loaded."""
 
     def __init__(self) -> None:
         self.kind: type[Stage] = Stage

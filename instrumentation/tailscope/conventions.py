@@ -38,8 +38,8 @@ UNKNOWN_SERVICE: Final = "unknown_service"
 STAGE: Final = "tailscope.stage"
 REQUEST_ID: Final = "tailscope.request.id"
 DROPPED_SPANS: Final = "tailscope.dropped.spans"
-"""Spans that the process had dropped when the request began: a count that only grows. It is on the first request
-after a change, so the largest per `service.instance.id` is the total."""
+"""Spans that the process had dropped when the request began: a count that only grows. It is on the first
+request after a change, so the largest per `service.instance.id` is the total."""
 DROPPED_REQUESTS: Final = "tailscope.dropped.requests"
 """The same of whole requests."""
 PROFILE_PATH: Final = "tailscope.profile.path"

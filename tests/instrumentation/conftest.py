@@ -14,9 +14,11 @@ from opentelemetry.util._once import Once
 
 import tailscope
 from tailscope import _guard, _runtime
-from tailscope._gc import PAUSES
 from tailscope._aside import ACTIVE
+from tailscope._gc import PAUSES
 from tests.instrumentation.receiver import Receiver, grpc_receiver
+
+KEPT = {"TAILSCOPE_SHARED", "TAILSCOPE_CORE"}
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -38,8 +40,10 @@ def forget() -> None:
 def clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run each test without variables that configure telemetry and without what another test initialised."""
     for name in list(os.environ):
-        if name.startswith(("OTEL_", "TAILSCOPE_")) and name != "TAILSCOPE_SHARED":
+        if name.startswith(("OTEL_", "TAILSCOPE_")) and name not in KEPT:
             monkeypatch.delenv(name)
+    # What the host did is different in each run; the tests of signals switch them on.
+    monkeypatch.setenv("TAILSCOPE_HOST_SIGNALS", "false")
     forget()
     yield
     forget()
@@ -72,6 +76,7 @@ def run_python() -> Run:
         program: str, *arguments: str, timeout_s: float = 60, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "TAILSCOPE_"))}
+        clean |= {k: v for k, v in os.environ.items() if k in {"TAILSCOPE_CORE", "TAILSCOPE_HOST_SIGNALS"}}
         return subprocess.run(
             # Python 3.12 warns of every fork in a process with threads, which is what the tests of forks do.
             [sys.executable, "-W", "error", "-W", "ignore:This process", "-c", program, *arguments],

@@ -161,13 +161,17 @@ def recording(
 def quiet() -> Generator[None]:
     """Measure nothing of the host inside the block: it is different in each run."""
     listened = PAUSES in gc.callbacks
-    pairs = HOOKS._pairs
+    pairs, arrivals = HOOKS._pairs, HOOKS.arrivals
     PAUSES.remove()
     HOOKS._set(())
+    if arrivals is not None:
+        HOOKS.set_arrivals(None)
     try:
         yield
     finally:
         HOOKS._set(pairs)
+        if arrivals is not None:
+            HOOKS.set_arrivals(arrivals)
         if listened:
             PAUSES.install()
 

@@ -1,0 +1,1 @@
+"""`tailscope run`: a service records without a change of its code."""
