@@ -38,6 +38,7 @@ BURST = 50
 SPANS = 6
 STAGES = ("auth", "preprocess", "inference", "postprocess", "serialize")
 SEGMENT_S = 0.44
+QUANTILES = (0.5, 0.99, 0.999)
 FLOOD_S = 3.0
 CORES = ("compiled", "pure")
 BARS = {"compiled": (0.7, 20, 1.0, 35), "pure": (1.2, 12, 3.5, 11)}
@@ -77,7 +78,7 @@ def nothing() -> None:
 
 def work() -> None:
     """Do what a handler does for a sixth of a millisecond, with the GIL held."""
-    for _ in range(2):
+    for _ in range(4):
         parsed = json.loads(json.dumps(DOCUMENT))
         best = sorted(parsed["items"], key=lambda item: -item["score"])
         "".join(item["name"].upper() for item in best)
@@ -200,7 +201,8 @@ def measure_tail(port: str, seconds: float) -> Iterator[dict[str, Any]]:
     """Alternate segments without and with tracing; yield both, mode by mode."""
     cases = subjects(port, work)
     base = cases["untraced"][0]
-    cases = {"control": (base, nothing), **{mode: cases[mode] for mode in ("SDK + OTLP", "tailscope")}}
+    modes = ("API no-op", "SDK + OTLP", "tailscope")
+    cases = {"control": (base, nothing), **{mode: cases[mode] for mode in modes}}
     for request, _ in cases.values():
         segment(request)
     for _ in range(max(1, int(seconds / (2 * SEGMENT_S * len(cases))))):
@@ -280,16 +282,21 @@ def quantile_us(values: list[int], share: float) -> float:
 
 def tail_table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return the table of what tracing adds to the quantiles of a request of a millisecond."""
-    rows = [["added to a 1 ms request, us", "p50", "p99", "p99.9", "requests"]]
-    for core, entries in found.items():
-        for mode in ("control", "SDK + OTLP", "tailscope"):
-            mine = [entry for entry in entries if entry["mode"] == mode]
-            without = [value for entry in mine for value in entry["without"]]
-            traced = [value for entry in mine for value in entry["with"]]
-            added = [quantile_us(traced, share) - quantile_us(without, share) for share in (0.5, 0.99, 0.999)]
-            label = f"Tailscope, {core}" if mode == "tailscope" else f"{mode} (beside {core})"
-            rows.append([label, *(f"{value:+.0f}" for value in added), str(len(traced))])
+    rows = [["1 ms request, us", "p50", "p99", "p99.9", "requests"]]
+    both = [entry for entries in found.values() for entry in entries]
+    base = [value for entry in both for value in entry["without"]]
+    rows.append(["untraced", *(f"{quantile_us(base, share):.0f}" for share in QUANTILES), str(len(base))])
+    rows += [added_row(f"added: {mode}", both, mode) for mode in ("control", "API no-op", "SDK + OTLP")]
+    rows += [added_row(f"added: Tailscope, {core}", entries, "tailscope") for core, entries in found.items()]
     return table(rows)
+
+
+def added_row(label: str, entries: list[dict[str, Any]], mode: str) -> list[str]:
+    mine = [entry for entry in entries if entry["mode"] == mode]
+    without = [value for entry in mine for value in entry["without"]]
+    traced = [value for entry in mine for value in entry["with"]]
+    added = [quantile_us(traced, share) - quantile_us(without, share) for share in QUANTILES]
+    return [label, *(f"{value:+.0f}" for value in added), str(len(traced))]
 
 
 def flood_table(found: dict[str, list[dict[str, Any]]]) -> str:
