@@ -13,13 +13,14 @@ endif
 # What the compiled recording core is built from; without a compiler the pure-Python one runs.
 CORE := hatch_build.py instrumentation/tailscope/_core.pyx instrumentation/tailscope/_core.h
 
-.PHONY: help demo test pure asan check lint types contracts format bench clean
+.PHONY: help demo test pure asan frameworks check lint types contracts format bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    a model service with planted faults, its report and the dashboard (ARGS=--no-dashboard: exits)"
 	@echo "make test    all tests, with a real browser (ARGS='-k name' picks some)"
 	@echo "make pure    the tests of the instrumentation on its pure-Python core"
+	@echo "make frameworks   the tests of frameworks that pin other versions, in environments of their own"
 	@echo "make asan    the tests of the compiled core under AddressSanitizer (Linux with gcc)"
 	@echo "make check   lint, types, contracts and tests: what has to pass"
 	@echo "make lint | types | contracts    one of them"
@@ -44,10 +45,14 @@ test: $(VENV)/.dev
 		$${browser:+env TAILSCOPE_CHROMIUM="$$browser"} $(PYTHON_IN) -m pytest $(ARGS)
 
 pure: $(VENV)/.dev
-	TAILSCOPE_CORE=pure $(PYTHON_IN) -m pytest -q tests/instrumentation $(ARGS)
+	TAILSCOPE_CORE=pure $(PYTHON_IN) -m pytest -q tests/instrumentation $(ARGS) \
+		--ignore-glob='*/test_models_*' --ignore-glob='*/test_overhead.py' --ignore-glob='*/test_clients.py'
 
 asan: $(VENV)/.dev
 	scripts/asan $(PYTHON_IN)
+
+frameworks:
+	scripts/frameworks
 
 check: lint types contracts test
 

@@ -56,7 +56,10 @@ def replace(name: str, function: Callable[..., int]) -> None:
             setattr(module, name, function)
 
 
-FLAGS_OF_OWN_TRACE: Final = TraceFlags(TraceFlags.SAMPLED | TraceFlags.RANDOM_TRACE_ID)
+RANDOM_TRACE_ID: Final = 0x02
+"""W3C level 2; older OpenTelemetry does not name it."""
+
+FLAGS_OF_OWN_TRACE: Final = TraceFlags(TraceFlags.SAMPLED | RANDOM_TRACE_ID)
 # OTLP `flags`: the lower byte is W3C's, bit 8 says that bit 9 (the parent is remote) is meaningful.
 HAS_IS_REMOTE: Final = 0x100
 IS_REMOTE: Final = 0x200

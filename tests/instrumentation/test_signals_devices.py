@@ -149,6 +149,8 @@ def test_the_sampling_thread_listens_as_soon_as_dynamo_is_loaded(
     signals: Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handler = Handler()
+    monkeypatch.delitem(sys.modules, "torch._dynamo.callback", raising=False)
+    signals.requests.compilations.stop()  # what another test has loaded
     with tailscope.request("first"):
         assert not signals.requests.compilations.listen()
         monkeypatch.setitem(

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from opentelemetry import propagate
+from opentelemetry.context.context import Context
 
-from tailscope._current import get_current
+from tailscope._current import SPAN_KEY, get_current
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
-
-    from opentelemetry.context.context import Context
 
 METHODS: Final = frozenset(
     {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"}
@@ -139,12 +138,28 @@ def parts_of(host: str, scheme: str) -> tuple[str | None, int | None]:
 
 def caller_of(headers: Mapping[str, str]) -> Context:
     """Return the context that the caller's headers continue, in the formats that are configured."""
-    current = get_current()
+    current = surrounding()
     propagator = propagate.get_global_textmap()
     # Most requests of the outermost service carry nothing; looking for it with each propagator costs 8 us.
     if headers.keys().isdisjoint(propagator.fields):
         return current
     return propagator.extract(headers, current)
+
+
+def surrounding() -> Context:
+    """Return the current context; an empty one where it is that of a span which is over.
+
+    A server handles what came in meanwhile on the same connection from within the request before (pipelining,
+    reading resumed after a large body), and every later request of that connection with it.
+    """
+    current = get_current()
+    span: Any = current.get(SPAN_KEY)
+    if span is None or span.is_recording():
+        return current
+    context = span.get_span_context()
+    # A caller's span does not record here, and neither does one that is not sampled.
+    over = context.trace_flags.sampled and not context.is_remote
+    return Context() if over else current
 
 
 def route_of(scope: Mapping[str, Any]) -> str | None:
@@ -153,5 +168,11 @@ def route_of(scope: Mapping[str, Any]) -> str | None:
     path = getattr(route, "path_format", None) or getattr(route, "path", None)
     if not isinstance(path, str):
         return None
-    prefix = scope.get("root_path", "").removeprefix(scope.get("app_root_path", ""))
-    return f"{prefix.rstrip('/')}{path}" or "/"
+    mounts = hasattr(route, "routes")
+    prefix = scope.get("root_path", "").rstrip("/")
+    if prefix:
+        own = () if mounts else getattr(route, "param_convertors", None) or ()
+        outer = {str(v): name for name, v in (scope.get("path_params") or {}).items() if name not in own}
+        prefix = "/".join(f"{{{outer[part]}}}" if part in outer else part for part in prefix.split("/"))
+    # Nothing below a mount has matched: its own path is in the prefix by now.
+    return f"{prefix}{'/{path}' if mounts else path}" or "/"

@@ -298,7 +298,7 @@ class Exchange:
         if self._status >= 500:
             request.set_attribute(ERROR_TYPE, str(self._status))
             request.set_status(StatusCode.ERROR)
-        elif not self._complete:
+        elif self._disconnected or not self._complete:  # BaseHTTPMiddleware completes it for nobody
             request.set_attribute(ERROR_TYPE, DISCONNECTED if self._disconnected else "incomplete_response")
             request.set_status(StatusCode.ERROR, "The answer is not complete")
 
