@@ -84,7 +84,7 @@ cdef object VARIABLE = getattr(_current, "variable", None)
 # What `bind` is given: the functions and objects of the modules that import this one.
 cdef object begin_shared, beneath_shared, aside, Aside, stage_shared, copy_dependency, view, decorate_with_span
 cdef object request_start, request_copy, begin_span, current_span_left, record, open_request
-cdef object FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE
+cdef object FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE, fields_of
 cdef dict stage_names = {}
 
 # What changes rarely and is read with each request: pushed here by its owner, because asking costs 50 ns each.
@@ -112,7 +112,7 @@ def bind(**given):
     global begin_shared, beneath_shared, aside, Aside, stage_shared, copy_dependency, view, decorate_with_span
     global request_start, request_copy, begin_span, current_span_left, record, open_request, own_flags
     global SERVER_INFLIGHT, COLD_START, MODEL_VERSION
-    global FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE, stage_names
+    global FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE, stage_names, fields_of
     begin_shared = given.get("begin", begin_shared)
     beneath_shared = given.get("beneath", beneath_shared)
     aside = given.get("aside", aside)
@@ -136,6 +136,7 @@ def bind(**given):
     Ready = given.get("ready", Ready)
     STAGE_ATTRIBUTE = given.get("stage_attribute", STAGE_ATTRIBUTE)
     stage_names = given.get("stage_names", stage_names)
+    fields_of = given.get("fields_of", fields_of)
 
 
 def set_anchor(int64_t offset_ns):
@@ -238,6 +239,15 @@ cdef inline bint plain(object value):
         or value is None
         or PyBytes_CheckExact(value)
     )
+
+
+cdef object own(object attributes):
+    """Return a copy of attributes that nobody else can change: a value that is not plain becomes a snapshot."""
+    cdef dict copied = PyDict_Copy(attributes)
+    for value in copied.values():
+        if not plain(value):
+            return fields_of(copied)
+    return copied
 
 
 cdef class LocalTrace:
@@ -391,6 +401,7 @@ cdef class Scope:
     cdef PyObject* chunk
     cdef Py_ssize_t used, size
     cdef list closed
+    """Chunks that are full, and after each the number of its spans."""
     cdef int64_t chunk_spans
 
     def __cinit__(self):
@@ -422,9 +433,10 @@ cdef class Scope:
         """Return what was written since the last time: a list of (bytes, spans)."""
         self.change(NULL, 0)
         closed, self.closed = self.closed, []
-        for _, spans in closed:
+        chunks = list(zip(closed[::2], closed[1::2]))
+        for _, spans in chunks:
             self.budget.waiting -= spans
-        return closed
+        return chunks
 
     cdef int change(self, PyObject* fresh, Py_ssize_t size) except -1:
         """Go on in another chunk, or none, and keep the one before."""
@@ -432,11 +444,13 @@ cdef class Scope:
         cdef Py_ssize_t used = self.used
         cdef int64_t spans = self.chunk_spans
         self.chunk, self.size, self.used, self.chunk_spans = fresh, size, 0, 0
-        # Now the scope is whole again: what follows may start a collection, whose finalisers may end spans here.
         if old != NULL:
             if used:
                 _PyBytes_Resize(&old, used)
-                self.closed.append((<object>old, spans))
+                # One after the other and in no tuple: making one may start a collection, and what that runs may
+                # change a list whose size was taken already.
+                self.closed.append(<object>old)
+                self.closed.append(spans)
             Py_DECREF(<object>old)
         return 0
 
@@ -504,43 +518,46 @@ cdef int encode(Scope scope, Span span) except -1:
     cdef const char* name = NULL
     cdef bytes rare = None
     cdef bytes odd_name = None
+    cdef bytes odd_stage = None
     cdef uint8_t* start
     cdef uint8_t* p
     cdef object attributes = span._attributes
     cdef Py_ssize_t given = 0
     # First all that may run Python: then pointers into objects are taken, and nothing runs until they are used.
+    cdef bint stateful = local.state is not DEFAULT_TRACE_STATE and bool(local.state)
+    cdef bint staged = span._stage is not None
     if attributes is not None:
         if not PyDict_CheckExact(attributes):
             attributes = span._attributes = dict(attributes)
         given = PyDict_GET_SIZE(attributes)
+        staged = staged and PyDict_GetItem(attributes, STAGE_ATTRIBUTE) == NULL
         count = ts_gather(<PyObject*>attributes, pairs, scope.max_attributes, scope.max_value_chars,
                           <PyTypeObject*>Ready, &size)
         if count < 0:
             attributes = scope.encoder.made_ready(attributes)
-    if span._extra is not None or (local.state is not DEFAULT_TRACE_STATE and local.state) or (
-        given > scope.max_attributes
-    ):
+    if span._extra is not None or stateful or given > scope.max_attributes:
         rare = scope.encoder.rare(span)
         size += PyBytes_GET_SIZE(rare)
     if not (PyUnicode_CheckExact(span._name) and ts_text(<PyObject*>span._name, scope.max_value_chars, &name, &name_size)):
         odd_name = scope.encoder.name(span._name)
         name_size = PyBytes_GET_SIZE(odd_name)
+    stage.type = TS_TEXT
+    if staged and not (
+        PyUnicode_CheckExact(span._stage)
+        and ts_text(<PyObject*>span._stage, scope.max_value_chars, &stage.text, &stage.text_size)
+    ):
+        odd_stage = scope.encoder.stage(span._stage)
+        size += PyBytes_GET_SIZE(odd_stage)
+    elif staged and ts_text(<PyObject*>STAGE_ATTRIBUTE, 64, &stage.key, &stage.key_size):
+        size += stage.key_size + stage.text_size + TS_PAIR_OVERHEAD
     size += name_size + 8
     header.start = <uint64_t>(span._start_ns + local.anchor_ns)
     header.end = <uint64_t>(span._end_ns + local.anchor_ns)
     if rare is not None and span._extra is not None and span._extra.end_unix_nano:
         header.end = <uint64_t>(span._extra.end_unix_nano & 0xFFFFFFFFFFFFFFFF)
-    stage.type = -1
-    if span._stage is not None and (attributes is None or PyDict_GetItem(span._attributes, STAGE_ATTRIBUTE) == NULL):
-        stage.type = TS_TEXT
-        if not (
-            ts_text(<PyObject*>STAGE_ATTRIBUTE, 64, &stage.key, &stage.key_size)
-            and ts_text(<PyObject*>span._stage, scope.max_value_chars, &stage.text, &stage.text_size)
-        ):
-            stage.type = -1
-        else:
-            size += stage.key_size + stage.text_size + TS_PAIR_OVERHEAD
-    if count < 0 or ((rare is not None or odd_name is not None) and attributes is not None):
+    if count < 0 or (
+        attributes is not None and (rare is not None or odd_name is not None or odd_stage is not None)
+    ):
         count = ts_gather(<PyObject*>attributes, pairs, TS_MAX_PAIRS, scope.max_value_chars,
                           <PyTypeObject*>Ready, &size)
         if count < 0:
@@ -561,7 +578,9 @@ cdef int encode(Scope scope, Span span) except -1:
         p[0] = 0x2a
         p = ts_varint(p + 1, <uint64_t>name_size)
         p = ts_bytes(p, name, name_size)
-    if stage.type >= 0:
+    if odd_stage is not None:
+        p = ts_bytes(p, PyBytes_AS_STRING(odd_stage), PyBytes_GET_SIZE(odd_stage))
+    elif staged:
         p = ts_pair(p, &stage)
     for index in range(count):
         p = ts_pair(p, &pairs[index])
@@ -917,7 +936,7 @@ def stage(name, *, bint gpu=False, attributes=None):
     opened._name = name
     opened._stage = <object>known
     if attributes is not None:
-        opened._attributes = PyDict_Copy(attributes)
+        opened._attributes = own(attributes)
     return opened
 
 
@@ -929,7 +948,7 @@ def request(name="request", *, attributes=None):
     opened = Request.__new__(Request)
     opened._name = name
     if attributes is not None:
-        opened._attributes = PyDict_Copy(attributes)
+        opened._attributes = own(attributes)
     return opened
 
 
@@ -959,7 +978,7 @@ cdef class CurrentSpan:
                 span._parent_id = (<Span>found)._id
             if span._local is not None:
                 span._name = self.name
-                span._attributes = None if self.attributes is None else PyDict_Copy(self.attributes)
+                span._attributes = None if self.attributes is None else own(self.attributes)
                 span._scope = self.tracer._scope
                 span._id = new_id()
                 span._end_ns = RECORDING

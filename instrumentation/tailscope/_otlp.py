@@ -194,17 +194,23 @@ class Encoder:
 
     def _text(self, key: str, value: str) -> bytes:
         body = self.pair(b"\x4a", key, value)
-        return remember(self._texts, (key, value), body) if len(value) <= CACHED_VALUE_CHARS else body
+        if len(value) > CACHED_VALUE_CHARS or type(key) is not str:  # True and 1 are one key of a dictionary
+            return body
+        return remember(self._texts, (key, value), body)
 
     def _integer(self, key: str, value: int) -> bytes:
         body = self.pair(b"\x4a", key, value)
-        return remember(self._integers, (key, value), body) if -1 <= value < 4096 else body
+        if not -1 <= value < 4096 or type(key) is not str:
+            return body
+        return remember(self._integers, (key, value), body)
 
     def _boolean(self, key: str) -> tuple[bytes, bytes]:
-        return remember(self._booleans, key, (self.pair(b"\x4a", key, False), self.pair(b"\x4a", key, True)))
+        bodies = (self.pair(b"\x4a", key, False), self.pair(b"\x4a", key, True))
+        return remember(self._booleans, key, bodies) if type(key) is str else bodies
 
     def _double(self, key: str) -> bytes:
-        return remember(self._doubles, key, self.pair(b"\x4a", key, 0.0)[:-8])
+        body = self.pair(b"\x4a", key, 0.0)[:-8]
+        return remember(self._doubles, key, body) if type(key) is str else body
 
     def _bytes(self, text: str) -> bytes:
         """Return UTF-8, cut to the limit; a lone surrogate becomes a question mark."""
@@ -283,6 +289,10 @@ class Encoder:
             isinstance(text, str) and (len(text) > self.max_value_chars or not text.isascii())
             for text in texts
         )
+
+    def stage(self, stage: Any) -> bytes:
+        """Return the attribute of a stage's name (field 9)."""
+        return self._stage(stage)
 
     def name(self, name: Any) -> bytes:
         """Return the name of a span (field 5)."""

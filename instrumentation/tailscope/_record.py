@@ -53,6 +53,8 @@ MAX_FRAMES: Final = 64
 NOT_ERRORS: Final = (GeneratorExit, StopIteration, StopAsyncIteration)
 """Control flow of iterators that may leave a `with` block; the work inside succeeded."""
 
+MAX_UNIX_NS: Final = 1 << 63
+
 Attributes = Mapping[str, Any] | None
 
 
@@ -99,13 +101,15 @@ def set_odd(span: Span, key: Any, value: Any) -> None:
     value = snapshot(value)
     attributes = span._attributes
     try:
+        if type(key) is not str and hash(key) is not None:
+            key = text_of(key)
         if attributes is None:
             span._attributes = {key: value}
         elif len(attributes) < span._scope.max_attributes or key in attributes:
             attributes[key] = value
         else:
             more(span).dropped_attributes += 1
-    except TypeError:  # the key cannot be hashed
+    except Exception:  # noqa: BLE001 - the key cannot be hashed, or its own code fails
         _guard.report("attributes", f"An attribute's key is a text, not {key!r:.100}")
 
 
@@ -237,10 +241,14 @@ def unix_ns(time: Any) -> int | None:
     if time is None:
         return None
     try:
-        return int(time)
+        number = int(time)
     except (TypeError, ValueError, OverflowError):
         _guard.report("time", f"A time is in nanoseconds since 1970, not {type(time).__name__}")
         return None
+    if 0 <= number < MAX_UNIX_NS:
+        return number
+    _guard.report("time", f"A time is in nanoseconds since 1970 and before 2262, not {number:.3e}")
+    return None
 
 
 def error_type(error: BaseException) -> str:

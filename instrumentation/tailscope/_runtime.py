@@ -91,6 +91,8 @@ def init(
     resource_attributes: Mapping[str, Any] | None = None,
     compression: str | None = None,
     certificate: str | None = None,
+    client_certificate: str | None = None,
+    client_key: str | None = None,
     timeout_s: float | None = None,
     flush_interval_s: float | None = None,
     buffer_bytes: int | None = None,

@@ -159,6 +159,22 @@ SETTINGS: Final = (
         "Certificate authority of an `https` endpoint.",
     ),
     Setting(
+        "client_certificate",
+        otlp("CLIENT_CERTIFICATE"),
+        text,
+        "path",
+        None,
+        "Certificate that we show to an `https` endpoint, with its chain.",
+    ),
+    Setting(
+        "client_key",
+        otlp("CLIENT_KEY"),
+        text,
+        "path",
+        None,
+        "Private key of that certificate.",
+    ),
+    Setting(
         "timeout_s",
         ("TAILSCOPE_TIMEOUT_S",),
         float,
@@ -173,7 +189,8 @@ SETTINGS: Final = (
         float,
         "seconds",
         0.05,
-        "How long an ended span waits before it is encoded and sent; what a killed process can lose.",
+        "How long an ended span waits before it is sent; what a killed process can lose. "
+        "`OTEL_BSP_SCHEDULE_DELAY` sets it in milliseconds.",
         (0.005, 60.0),
     ),
     Setting(
@@ -182,16 +199,16 @@ SETTINGS: Final = (
         int,
         "bytes",
         32 << 20,
-        "Encoded spans kept while the collector is away; beyond it the newest are dropped and counted.",
+        "Encoded spans kept while the collector is away; beyond it the newest requests are dropped.",
         (1 << 16, 1 << 32),
     ),
     Setting(
         "buffer_spans",
-        ("TAILSCOPE_BUFFER_SPANS",),
+        ("TAILSCOPE_BUFFER_SPANS", "OTEL_BSP_MAX_QUEUE_SIZE"),
         int,
         "spans",
         16_384,
-        "Ended spans that wait to be encoded, about 0.6 KB each.",
+        "Ended spans that wait to be encoded, about 0.6 KB each; in the pure core.",
         (64, 1 << 22),
     ),
     Setting(
@@ -271,10 +288,25 @@ SETTINGS: Final = (
     ),
 )
 
+TARGET: Final = (
+    "endpoint",
+    "protocol",
+    "headers",
+    "certificate",
+    "client_certificate",
+    "client_key",
+    "compression",
+)
+"""Settings that say where spans go and how."""
+
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
+
+OTEL_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+INSECURE: Final = ("OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE")
 
 IN_MILLISECONDS: Final = {
     "timeout_s": ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"),
+    "flush_interval_s": ("OTEL_BSP_SCHEDULE_DELAY",),
     "metrics_interval_s": ("OTEL_METRIC_EXPORT_INTERVAL",),
 }
 """OpenTelemetry's variables for settings that we have in seconds."""
@@ -325,7 +357,7 @@ def resolve(arguments: Mapping[str, Any], environment: Mapping[str, str]) -> Set
         values["disabled"], sources["disabled"] = True, "OTEL_TRACES_EXPORTER"
     resource = values["resource_attributes"]
     service = values["service"] or resource.get("service.name") or conventions.UNKNOWN_SERVICE
-    names = ("endpoint", "protocol", "headers", "certificate", "compression", "service")
+    names = (*TARGET, "service")
     values["headers"] = {key: str(value) for key, value in values["headers"].items()}
     rest = {name: value for name, value in values.items() if name not in names}
     return Settings(service=service, target=target_of(values, sources), sources=sources, **rest)
@@ -335,11 +367,24 @@ def choose(setting: Setting, argument: Any, environment: Mapping[str, str]) -> t
     """Return a setting's value and where it came from; an empty variable counts as not set."""
     candidates = [("argument", argument)] if argument is not None else []
     candidates += [(name, environment[name]) for name in setting.environment if environment.get(name)]
-    for source, raw in candidates:
+    for source, given in candidates:
+        raw = (
+            with_scheme(given, environment)
+            if setting.name == "endpoint" and source in OTEL_ENDPOINTS
+            else given
+        )
         value = checked(setting, setting.parse, raw, source)
         if value is not None:
             return value, source
     return setting.default, "default"
+
+
+def with_scheme(address: str, environment: Mapping[str, str]) -> str:
+    """Return an address with the scheme that OpenTelemetry's variables give one without: TLS, or as they say."""
+    if "://" in address:
+        return address
+    plain = any(yes(environment.get(name, "")) for name in INSECURE)
+    return f"{'http' if plain else 'https'}://{address.strip()}"
 
 
 def checked(setting: Setting, parse: Callable[[Any], Any], raw: Any, source: str) -> Any:
@@ -380,7 +425,8 @@ def target_of(values: Mapping[str, Any], sources: Mapping[str, str]) -> Target:
         if general or not path.strip("/"):
             base = endpoint.rstrip("/")
             endpoint = base if path.endswith(TRACES_PATH) else base + TRACES_PATH
-    return Target(endpoint, protocol, values["headers"], values["certificate"], values["compression"])
+    given = {name: values[name] for name in TARGET}
+    return Target(**{**given, "endpoint": endpoint, "protocol": protocol})
 
 
 def settings_table() -> str:

@@ -23,7 +23,7 @@ from tailscope._decorate import is_function, label_of
 from tailscope._local import new_bits, now
 from tailscope._record import CLIENT, INTERNAL, NOT_STARTED, RECORDING
 from tailscope._span import PureSpan
-from tailscope._values import fields_of
+from tailscope._values import fields_of, own
 from tailscope.conventions import INFERENCE_SUBSTAGES, STAGE, STAGES
 
 if TYPE_CHECKING:
@@ -187,10 +187,7 @@ def stage(name: Any, *, gpu: bool = False, attributes: Mapping[str, Any] | None 
         if is_function(name):
             return stage(label_of(name), gpu=gpu, attributes=attributes)(name)
         opened._stage = remember_stage(name)
-    try:
-        opened._attributes = None if attributes is None else {**attributes}
-    except Exception:  # noqa: BLE001 - the host's mapping may raise whatever it likes
-        opened._attributes = fields_of(attributes)
+    opened._attributes = None if attributes is None else own(attributes)
     opened._end_ns = NOT_STARTED
     return opened
 
@@ -279,5 +276,6 @@ if not TYPE_CHECKING and COMPILED is not None:
         stage_names=STAGE_NAMES,
         stage_attribute=STAGE,
         copy_dependency=copy_dependency,
+        fields_of=fields_of,
     )
     stage = COMPILED.stage

@@ -83,6 +83,8 @@ class Target:
     headers: Mapping[str, str]
     certificate: str | None
     compression: str
+    client_certificate: str | None = None
+    client_key: str | None = None
     method: str = EXPORT_METHOD
     """What gRPC calls; with HTTP the endpoint's path says it."""
 
@@ -144,8 +146,10 @@ class GrpcTransport:
         options.append(("grpc.primary_user_agent", USER_AGENT))
         if url.scheme != "https":
             return self._grpc.insecure_channel(address, options)
-        roots = Path(target.certificate).read_bytes() if target.certificate else None
-        return self._grpc.secure_channel(address, self._grpc.ssl_channel_credentials(roots), options)
+        files = (target.certificate, target.client_key, target.client_certificate)
+        roots, key, chain = (Path(name).read_bytes() if name else None for name in files)
+        credentials = self._grpc.ssl_channel_credentials(roots, key, chain)
+        return self._grpc.secure_channel(address, credentials, options)
 
     def send(self, body: bytes, timeout_s: float) -> Outcome:
         """Send one request and wait for its answer, without holding the GIL."""
@@ -190,9 +194,7 @@ class HttpTransport:
         url = urlsplit(target.endpoint)
         self._path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         self._host, self._port = url.hostname or "127.0.0.1", url.port
-        self._context = (
-            ssl.create_default_context(cafile=target.certificate) if url.scheme == "https" else None
-        )
+        self._context = tls_context(target) if url.scheme == "https" else None
         self._gzip = target.compression == "gzip"
         self._headers = {"Content-Type": "application/x-protobuf", "User-Agent": USER_AGENT, **target.headers}
         if self._gzip:
@@ -249,6 +251,14 @@ class HttpTransport:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def tls_context(target: Target) -> ssl.SSLContext:
+    """Return what an `https` endpoint is checked with, and what it may check us with."""
+    context = ssl.create_default_context(cafile=target.certificate)
+    if target.client_certificate:
+        context.load_cert_chain(target.client_certificate, target.client_key)
+    return context
 
 
 def failed(error: Exception) -> Outcome:

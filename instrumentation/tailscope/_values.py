@@ -54,6 +54,16 @@ def fields_of(attributes: Any) -> dict[str, Any] | None:
     return None
 
 
+def own(attributes: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return attributes as a dictionary of our own that nobody else can change; plain values cost 20 ns each."""
+    try:
+        if PLAIN.issuperset(map(type, attributes.values())):
+            return {**attributes}
+    except Exception:  # noqa: BLE001, S110 - the host's mapping may raise whatever it likes
+        pass
+    return fields_of(attributes)
+
+
 class Room:
     """How many items a value may still have."""
 

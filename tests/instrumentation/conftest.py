@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import trace
@@ -17,6 +17,9 @@ from tailscope import _guard, _runtime
 from tailscope._aside import ACTIVE
 from tailscope._gc import PAUSES
 from tests.instrumentation.receiver import Receiver, grpc_receiver
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KEPT = {"TAILSCOPE_SHARED", "TAILSCOPE_CORE"}
 
@@ -88,3 +91,27 @@ def run_python() -> Run:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a certificate for localhost."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    try:
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed, with which the test makes its certificate")
+    return folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import gzip
 import http.server
+import ssl
 import threading
 import time
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
@@ -161,8 +163,8 @@ def value_of(value: AnyValue) -> Any:
 
 
 @contextmanager
-def grpc_receiver(port: int = 0) -> Iterator[Receiver]:
-    """Run an OTLP/gRPC receiver."""
+def grpc_receiver(port: int = 0, tls: Path | None = None) -> Iterator[Receiver]:
+    """Run an OTLP/gRPC receiver; with the folder of a certificate, over TLS with clients that show it."""
     receiver = Receiver()
 
     class Handler(grpc.GenericRpcHandler):
@@ -186,9 +188,15 @@ def grpc_receiver(port: int = 0) -> Iterator[Receiver]:
         concurrent.futures.ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", 64 << 20)]
     )
     server.add_generic_rpc_handlers((Handler(),))
-    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    if tls is None:
+        bound = server.add_insecure_port(f"127.0.0.1:{port}")
+        receiver.endpoint = f"http://127.0.0.1:{bound}"
+    else:
+        key, chain = (tls / "key.pem").read_bytes(), (tls / "cert.pem").read_bytes()
+        credentials = grpc.ssl_server_credentials([(key, chain)], chain, require_client_auth=True)
+        bound = server.add_secure_port(f"127.0.0.1:{port}", credentials)
+        receiver.endpoint = f"https://localhost:{bound}"
     server.start()
-    receiver.endpoint = f"http://127.0.0.1:{bound}"
     try:
         yield receiver
     finally:
@@ -196,8 +204,8 @@ def grpc_receiver(port: int = 0) -> Iterator[Receiver]:
 
 
 @contextmanager
-def http_receiver() -> Iterator[Receiver]:
-    """Run an OTLP/HTTP receiver."""
+def http_receiver(tls: Path | None = None) -> Iterator[Receiver]:
+    """Run an OTLP/HTTP receiver; with the folder of a certificate, over TLS with clients that show it."""
     receiver = Receiver()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -222,8 +230,14 @@ def http_receiver() -> Iterator[Receiver]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
     receiver.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls / "cert.pem")
+        context.load_cert_chain(tls / "cert.pem", tls / "key.pem")
+        context.verify_mode = ssl.CERT_REQUIRED
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        receiver.endpoint = f"https://localhost:{server.server_address[1]}"
+    thread.start()
     try:
         yield receiver
     finally:

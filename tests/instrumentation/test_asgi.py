@@ -151,6 +151,50 @@ def test_a_mounted_route_has_its_whole_path(recorded: Spans) -> None:
     assert server_spans(recorded)[0].name == "GET /api/items/{item}"
 
 
+def test_mounts_keep_their_placeholders_and_are_named_once(recorded: Spans) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    inner = starlette_app()
+    app = Starlette(routes=[Mount("/tenants/{tenant}", app=inner), Mount("/files", app=inner)])
+    with served(AsgiMiddleware(app)) as url:
+        httpx.get(f"{url}/tenants/a1/items/a1")
+        httpx.get(f"{url}/tenants/a1/api/items/7")
+        httpx.get(f"{url}/files/nothing")
+
+    assert {span.name for span in server_spans(recorded, 3)} == {
+        "GET /tenants/{tenant}/items/{item}",
+        "GET /tenants/{tenant}/api/items/{item}",
+        "GET /files/{path}",
+    }
+
+
+def test_requests_of_one_connection_are_traces_of_their_own(recorded: Spans) -> None:
+    """A server begins a request from within the one before, and reads on from within a large one."""
+    body = b"x" * 2_000_000
+    large = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    small = b"GET /items/7 HTTP/1.1\r\nHost: x\r\n\r\n"
+    with served(AsgiMiddleware(starlette_app())) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(large)
+            time.sleep(0.05)  # the app waits for the body: it is what reads on
+            client.sendall(body)
+            assert http_body(client) == b"2000000"
+            client.sendall(small)
+            assert http_body(client) == b"7"
+            client.sendall(small * 3)
+            answers = b""
+            while answers.count(b"200 OK") < 3:
+                received = client.recv(65536)
+                assert received, "the server closed the connection"
+                answers += received
+
+        servers = server_spans(recorded, 5)
+    assert len({span.trace_id for span in servers}) == 5
+    assert {span.parent_id for span in servers} == {""}
+
+
 def test_an_unsampled_caller_is_left_alone_and_hears_its_own_trace(recorded: Spans) -> None:
     seen: list[Any] = []
 
@@ -226,6 +270,18 @@ def test_a_client_that_goes_away_is_marked_and_one_that_has_its_answer_is_not(re
         (server,) = server_spans(recorded)
     assert (server.attributes["error.type"], server.status[0]) == ("ConnectionError", 2)
     assert server.attributes["http.response.status_code"] == 200
+
+
+def test_a_client_that_leaves_a_stream_below_base_http_middleware_is_marked(recorded: Spans) -> None:
+    """The middleware completes the answer that nobody gets."""
+    with served(AsgiMiddleware(starlette_app())) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(4096)
+
+        (server,) = server_spans(recorded)
+    assert (server.attributes["error.type"], server.status[0]) == ("ConnectionError", 2)
 
 
 def test_a_slow_upload_is_time_of_the_network(recorded: Spans) -> None:

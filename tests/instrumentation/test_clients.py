@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.server
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -63,30 +62,6 @@ def served(context: ssl.SSLContext | None = None) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join(5)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a certificate for localhost."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
-    try:
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=60)
-    except FileNotFoundError:
-        pytest.skip("openssl is not installed, with which the test makes its certificate")
-    return folder
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from tests.instrumentation.receiver import Receiver, grpc_receiver, http_receive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.instrumentation.conftest import Run
 
@@ -420,3 +421,34 @@ def raw_server(size: int, kind: str) -> Iterator[tuple[str, list[int]]]:
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", written
         thread.join(20)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_over_tls_the_collector_is_checked_and_sees_our_certificate(certificate: Path, protocol: str) -> None:
+    run = grpc_receiver if protocol == "grpc" else http_receiver
+    with run(tls=certificate) as receiver:
+        tailscope.init(
+            service="ranker",
+            endpoint=receiver.endpoint,
+            protocol=protocol,
+            certificate=str(certificate / "cert.pem"),
+            client_certificate=str(certificate / "cert.pem"),
+            client_key=str(certificate / "key.pem"),
+        )
+        with tailscope.request("secret"):
+            pass
+        assert tailscope.flush(timeout_s=10), tailscope.stats()
+        assert [span.name for span in receiver.spans()] == ["secret"]
+        tailscope.shutdown()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_over_tls_an_unknown_authority_gets_nothing(certificate: Path, protocol: str) -> None:
+    run = grpc_receiver if protocol == "grpc" else http_receiver
+    with run(tls=certificate) as receiver:
+        tailscope.init(service="ranker", endpoint=receiver.endpoint, protocol=protocol)
+        with tailscope.request("secret"):
+            pass
+        assert not tailscope.flush(timeout_s=0.5)
+        assert receiver.spans() == []
+        tailscope.shutdown(timeout_s=0.5)

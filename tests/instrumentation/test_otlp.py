@@ -26,6 +26,8 @@ from tests.instrumentation.receiver import Seen, decode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.instrumentation.conftest import Run
+
 TEXT = st.text(max_size=80)
 KEYS = st.text(min_size=1, max_size=40)
 SCALARS = (
@@ -256,6 +258,38 @@ def test_spans_that_end_in_a_collection_inside_of_the_encoder_are_kept(bench: Be
     assert names == sorted([f"s {n}" for n in range(300)] + [f"late {n}" for n in range(300)])
 
 
+def test_a_list_that_grows_in_a_collection_inside_of_the_encoder_overruns_nothing(run_python: Run) -> None:
+    done = run_python(
+        """
+import gc
+from tests.instrumentation.test_otlp import Bench
+
+bench, grows, held = Bench(), [], [(n, n) for n in range(4000)]  # which leaves no freed tuple to use again
+
+def grow(phase, info):
+    if phase == "start" and armed:
+        grows.append("x" * 3_000_000)
+
+armed = False
+gc.callbacks.append(grow)
+gc.set_threshold(1, 100_000, 100_000)
+for number in range(400):
+    span = bench.span("s", {"text": "y" * 3000})
+    span._attributes["list"] = grows
+    held += [(number, n) for n in range(50)]
+    armed = True
+    span.end()
+    armed = False
+    grows.clear()
+gc.set_threshold(700, 10, 10)
+print(len(bench.sent()))
+bench.close()
+"""
+    )
+
+    assert (done.stdout, done.returncode) == ("400\n", 0), done.stderr
+
+
 def test_threads_lose_and_mix_nothing(bench: Bench) -> None:
     def work(thread: int) -> None:
         for number in range(500):
@@ -313,6 +347,29 @@ def test_a_span_larger_than_a_request_is_counted_and_its_neighbours_go_on() -> N
 
     assert [span.name for span in bench.sent()] == ["s10", "s10", "s10"]
     assert bench.recorder.counts().dropped == {"too_large": 1}
+    bench.close()
+
+
+def test_keys_that_are_equal_and_no_texts_keep_their_own_names(bench: Bench) -> None:
+    for key in (True, 1, 1.0):
+        for value in ("x", 1, True, 0.5):
+            bench.span("s", {key: value}).end()  # type: ignore[dict-item]
+
+    names = [name for seen in bench.sent() for name in seen.attributes]
+
+    assert names == ["True"] * 4 + ["1"] * 4 + ["1.0"] * 4
+
+
+@pytest.mark.parametrize("stage", ["inference.\ud800", "inference." + "x" * 5000])
+def test_a_stage_whose_name_needs_care_still_says_its_stage(stage: str) -> None:
+    bench = Bench(max_value_chars=4096)
+    span = bench.span("s", {"n": 1})
+    span._stage = stage
+    span.end()
+
+    (seen,) = bench.sent()
+
+    assert seen.attributes == {"tailscope.stage": expected(stage)[:4096], "n": 1}
     bench.close()
 
 

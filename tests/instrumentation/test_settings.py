@@ -226,3 +226,25 @@ def test_one_broken_pair_costs_the_others_nothing(caplog: pytest.LogCaptureFixtu
 
 def test_headers_are_texts_whatever_was_given() -> None:
     assert resolve({"headers": {"X-Version": 3}}, {}).target.headers == {"X-Version": "3"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "endpoint"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"}, "https://collector:4317"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317", "OTEL_EXPORTER_OTLP_INSECURE": "true"},
+            "http://collector:4317",
+        ),
+        ({"TAILSCOPE_ENDPOINT": "collector:4317"}, "http://collector:4317"),
+    ],
+)
+def test_an_address_without_a_scheme_means_what_its_variable_means(
+    variables: dict[str, str], endpoint: str
+) -> None:
+    assert resolve({}, variables).target.endpoint == endpoint
+
+
+def test_the_delay_of_opentelemetrys_batches_is_ours() -> None:
+    assert resolve({}, {"OTEL_BSP_SCHEDULE_DELAY": "200"}).flush_interval_s == 0.2
+    assert resolve({"flush_interval_s": 1}, {"OTEL_BSP_SCHEDULE_DELAY": "200"}).flush_interval_s == 1

@@ -297,6 +297,49 @@ def test_mistakes_of_the_service_never_raise(recorded: Spans) -> None:
     assert set(tailscope.stats().errors) == {"attributes"}
 
 
+@pytest.mark.parametrize("time", [-1, 1 << 63, 10**30, 1e300])
+def test_a_time_that_cannot_be_is_reported_and_now_stands_for_it(time: Any, recorded: Spans) -> None:
+    tracer = trace.get_tracer("lib")
+    began = time_ns()
+    span = tracer.start_span("s", start_time=time)
+    span.add_event("e", timestamp=time)
+    span.end(time)
+    with tracer.start_as_current_span("current", start_time=time):
+        pass
+
+    for seen in recorded():
+        assert began - 10**9 < seen.start <= seen.end < began + 10**11
+        assert all(began - 10**9 < at < began + 10**11 for _, at, _ in seen.events)
+    assert (len(recorded()), tailscope.stats().errors) == (2, {"time": 4})
+
+
+def test_what_a_span_was_given_at_its_start_may_change_later(recorded: Spans) -> None:
+    shape: list[Any] = [1, 2]
+    fields: dict[str, Any] = {"shape": shape, "more": {"shape": shape}}
+    tracer = trace.get_tracer("lib")
+    with (
+        tailscope.request("r", attributes=fields),
+        tailscope.stage("auth", attributes=fields),
+        tracer.start_as_current_span("s", attributes=fields),
+    ):
+        shape.append(3)
+    shape.append(4)
+    fields["late"] = 1
+
+    for span in recorded():
+        fields = {key: value for key, value in span.attributes.items() if key != "tailscope.stage"}
+        assert fields == {"shape": [1, 2], "more": {"shape": [1, 2]}}
+
+
+def test_an_attribute_whose_key_is_no_text_is_sent_once(recorded: Spans) -> None:
+    fields: dict[Any, Any] = {1: "a", "b": [1]}
+    with tailscope.stage("auth", attributes=fields) as stage:
+        stage.set(1, "c")  # type: ignore[arg-type]
+        stage.set("1", "d")
+
+    assert recorded()[0].attributes == {"tailscope.stage": "auth", "1": "d", "b": [1]}
+
+
 def test_long_values_are_cut_and_counted(recorded: Spans) -> None:
     with tailscope.stage("auth", attributes={"prompt": "x" * 10_000}) as stage:
         stage.set("list", ["y" * 5_000])
