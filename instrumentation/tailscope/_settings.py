@@ -368,11 +368,8 @@ def choose(setting: Setting, argument: Any, environment: Mapping[str, str]) -> t
     candidates = [("argument", argument)] if argument is not None else []
     candidates += [(name, environment[name]) for name in setting.environment if environment.get(name)]
     for source, given in candidates:
-        raw = (
-            with_scheme(given, environment)
-            if setting.name == "endpoint" and source in OTEL_ENDPOINTS
-            else given
-        )
+        specified = setting.name == "endpoint" and source in OTEL_ENDPOINTS
+        raw = with_scheme(given, environment) if specified else given
         value = checked(setting, setting.parse, raw, source)
         if value is not None:
             return value, source
@@ -380,7 +377,7 @@ def choose(setting: Setting, argument: Any, environment: Mapping[str, str]) -> t
 
 
 def with_scheme(address: str, environment: Mapping[str, str]) -> str:
-    """Return an address with the scheme that OpenTelemetry's variables give one without: TLS, or as they say."""
+    """Return an address with the scheme that OpenTelemetry gives one without: TLS, unless it says otherwise."""
     if "://" in address:
         return address
     plain = any(yes(environment.get(name, "")) for name in INSECURE)
@@ -425,8 +422,9 @@ def target_of(values: Mapping[str, Any], sources: Mapping[str, str]) -> Target:
         if general or not path.strip("/"):
             base = endpoint.rstrip("/")
             endpoint = base if path.endswith(TRACES_PATH) else base + TRACES_PATH
-    given = {name: values[name] for name in TARGET}
-    return Target(**{**given, "endpoint": endpoint, "protocol": protocol})
+    given: dict[str, Any] = {name: values[name] for name in TARGET}
+    given["endpoint"], given["protocol"] = endpoint, protocol
+    return Target(**given)
 
 
 def settings_table() -> str:
