@@ -377,7 +377,7 @@ def choose(setting: Setting, argument: Any, environment: Mapping[str, str]) -> t
 
 
 def with_scheme(address: str, environment: Mapping[str, str]) -> str:
-    """Return an address with the scheme that OpenTelemetry gives one without: TLS, unless it says otherwise."""
+    """Return an address with the scheme that OpenTelemetry gives one without: TLS, unless told otherwise."""
     if "://" in address:
         return address
     plain = any(yes(environment.get(name, "")) for name in INSECURE)
