@@ -1,6 +1,6 @@
 """Ask a collector from Python: SQL into a Polars frame, and the report as an object.
 
-Run it with a collector on this machine: python examples/ask.py [URL]
+Run it where '.[analyzer]' is installed, with a collector on this machine: python examples/ask.py [URL]
 """
 
 import sys

@@ -27,7 +27,6 @@ STAGED_SHARE: Final = 0.95
 """Requests of a service that have a stage; one endpoint without any (a health check) is usual."""
 
 UNTRACED_WARN: Final = 0.2
-UNTRACED_BAD: Final = 0.5
 """Share of a service's own time that no stage explains."""
 
 INCOMPLETE_WARN: Final = 0.01
@@ -97,6 +96,7 @@ def examine(
     since: datetime | None,
     until: datetime | None,
     quality: str | None = None,
+    live: bool = False,
 ) -> Examination:
     """Examine what is stored of a window.
 
@@ -106,6 +106,7 @@ def examine(
         since: beginning of the window; None for all there is.
         until: its end, exclusive; None for now.
         quality: the verdict of a report over the same window, where one was made.
+        live: a collector was asked that runs, and the window reaches to now.
 
     """
     window = queries.window(since, until)
@@ -118,6 +119,7 @@ def examine(
         return Examination((nothing(ask(queries.NEWEST), since),), since, until)
     found = [
         *arrivals(services, now),
+        *(silence(services, now) if live else ()),
         *stages(rows(queries.REQUESTS)),
         *coverage(rows(queries.COVERAGE)),
         *orphans(rows(queries.ORPHANS)),
@@ -159,6 +161,19 @@ def arrivals(services: Rows, now: datetime) -> Iterator[Check]:
         yield from oddities(row)
 
 
+def silence(services: Rows, now: datetime) -> Iterator[Check]:
+    """Say that nothing arrives at all any more, which no service shows by itself."""
+    seconds = (now - max(row["last_seen"] for row in services)).total_seconds()
+    if seconds > SILENT_S:
+        todo = (
+            "Is there traffic? If so: do the services run, and can they reach this collector? They log once "
+            "that spans wait for it."
+        )
+        yield Check(
+            "arrival", "", "warn", f"the newest span of all services came {ago(seconds)}", seconds, todo
+        )
+
+
 def oddities(row: dict[str, Any]) -> Iterator[Check]:
     """Say what is odd about the spans of a service themselves."""
     service, spans = row["service"], row["spans"]
@@ -180,7 +195,8 @@ def stages(requests: Rows) -> Iterator[Check]:
     """Say which services have requests without any stage, and which arrive in parts."""
     for row in requests:
         total, share = row["requests"], row["staged"] / row["requests"]
-        verdict: Verdict = "ok" if share >= STAGED_SHARE else "warn" if row["staged"] else "bad"
+        # Nothing is lost there: a service that `tailscope run` records has few stages, and is whole.
+        verdict: Verdict = "ok" if share >= STAGED_SHARE else "warn"
         todo = (
             ""
             if verdict == "ok"
@@ -194,8 +210,8 @@ def stages(requests: Rows) -> Iterator[Check]:
         todo = (
             ""
             if verdict == "ok"
-            else "Spans are missing, or still on their way: look at dropped spans below, and at workers "
-            "that are killed before they flush."
+            else "Spans are missing, or still on their way: look at the check `dropped`, and at "
+            "workers that are killed before they flush."
         )
         figure = f"{missing:.2%} of {total:,} requests are incomplete"
         yield Check("complete", row["service"], verdict, figure, missing, todo)
@@ -207,7 +223,7 @@ def coverage(services: Rows) -> Iterator[Check]:
         if not row["staged_ms"] or not row["total_ms"]:
             continue  # the check of stages has said it
         share = row["untraced_ms"] / row["total_ms"]
-        verdict = graded(share, UNTRACED_WARN, UNTRACED_BAD)
+        verdict: Verdict = "ok" if share <= UNTRACED_WARN else "warn"
         where = f"Open stages inside {row['largest_operation']!r}: most of it is there."
         figure = f"{share:.1%} of its own time is in no stage"
         yield Check("coverage", row["service"], verdict, figure, share, "" if verdict == "ok" else where)
@@ -278,8 +294,9 @@ def report_quality(quality: str | None) -> Iterator[Check]:
     """Say what the report says of the same window."""
     if quality is not None:
         verdict: Verdict = "ok" if quality == "ok" else "warn"
-        figure = "nothing is to be said against its numbers" if quality == "ok" else quality
-        yield Check("report", "", verdict, figure)
+        figure = "its numbers can be relied on" if quality == "ok" else quality
+        todo = "" if quality == "ok" else "Ask `tailscope report` for one --service and --operation."
+        yield Check("report", "", verdict, figure, None, todo)
 
 
 def graded(share: float, warn: float, bad: float) -> Verdict:

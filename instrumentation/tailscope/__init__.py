@@ -61,6 +61,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     """Load a public name from its module, once."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tailscope")
     if name not in _HOMES:
         raise AttributeError(f"module 'tailscope' has no attribute {name!r}")
     from importlib import import_module

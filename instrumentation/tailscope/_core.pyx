@@ -84,7 +84,7 @@ cdef object VARIABLE = getattr(_current, "variable", None)
 # What `bind` is given: the functions and objects of the modules that import this one.
 cdef object begin_shared, beneath_shared, aside, Aside, stage_shared, copy_dependency, view, decorate_with_span
 cdef object request_start, request_copy, begin_span, current_span_left, record, open_request
-cdef object FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE, fields_of
+cdef object FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE, CHANGING, snapshot
 cdef dict stage_names = {}
 
 # What changes rarely and is read with each request: pushed here by its owner, because asking costs 50 ns each.
@@ -112,7 +112,7 @@ def bind(**given):
     global begin_shared, beneath_shared, aside, Aside, stage_shared, copy_dependency, view, decorate_with_span
     global request_start, request_copy, begin_span, current_span_left, record, open_request, own_flags
     global SERVER_INFLIGHT, COLD_START, MODEL_VERSION
-    global FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE, stage_names, fields_of
+    global FLAGS_OF_OWN_TRACE, DEFAULT_TRACE_STATE, Ready, STAGE_ATTRIBUTE, stage_names, CHANGING, snapshot
     begin_shared = given.get("begin", begin_shared)
     beneath_shared = given.get("beneath", beneath_shared)
     aside = given.get("aside", aside)
@@ -136,7 +136,8 @@ def bind(**given):
     Ready = given.get("ready", Ready)
     STAGE_ATTRIBUTE = given.get("stage_attribute", STAGE_ATTRIBUTE)
     stage_names = given.get("stage_names", stage_names)
-    fields_of = given.get("fields_of", fields_of)
+    CHANGING = given.get("changing", CHANGING)
+    snapshot = given.get("snapshot", snapshot)
 
 
 def set_anchor(int64_t offset_ns):
@@ -242,14 +243,15 @@ cdef inline bint plain(object value):
 
 
 cdef object own(object attributes):
-    """Return a copy of attributes that nobody else can change: a value that is not plain becomes a snapshot."""
+    """Return a copy of attributes, with a snapshot of each value that may change later."""
     cdef dict copied = PyDict_Copy(attributes)
-    for value in copied.values():
-        if not plain(value):
-            return fields_of(copied)
+    for key, value in copied.items():
+        if not plain(value) and type(value) in CHANGING:
+            PyDict_SetItem(copied, key, snapshot(value))
     return copied
 
 
+@cython.no_gc_clear  # a collection that finds it with its span clears the span, and `__dealloc__` still counts
 cdef class LocalTrace:
     """The part of a trace that one process adds to one request; shared by its spans."""
 
@@ -484,11 +486,13 @@ cdef int end_span(Span span) except -1:
     cdef LocalTrace local = span._local
     cdef int64_t end_ns = now()
     if local.server is span:
+        local.server = None  # of two threads that end it, one does this
         if local.arrivals is not None:
             depart(span, local, end_ns)
         if local.gc_mark != pause_count or end_hook is not None:
             record.serve_ends(span, end_ns)
-        local.server = None
+        if span._end_ns:  # by another thread, while Python code ran
+            return 0
     span._end_ns = end_ns
     return hand_over(span)
 
@@ -500,7 +504,7 @@ cdef int write(Scope scope, Span span) except -1:
     except BaseException as error:
         if scope.recorder is not None:
             scope.recorder.unencodable(span, error)
-        if isinstance(error, KeyboardInterrupt):  # Ctrl-C, while Python code of an odd value ran
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):  # Ctrl-C or SIGTERM, while Python code ran
             raise
     return 0
 
@@ -650,13 +654,11 @@ cdef class Span:
         if self._end_ns:
             return
         attributes = self._attributes
-        if (
-            attributes is not None
-            and PyUnicode_CheckExact(key)
-            and plain(value)
-            and PyDict_CheckExact(attributes)
-            and PyDict_GET_SIZE(attributes) < self._scope.max_attributes
-        ):
+        if not PyUnicode_CheckExact(key) or not plain(value):
+            record.set_odd(self, key, value)
+        elif attributes is None:
+            self._attributes = {key: value}
+        elif PyDict_CheckExact(attributes) and PyDict_GET_SIZE(attributes) < self._scope.max_attributes:
             PyDict_SetItem(attributes, key, value)
         else:
             record.set_odd(self, key, value)

@@ -276,7 +276,7 @@ def profile_slow(
         kind=kind,
         every_ns=whole("every_s", every_s, 1_000_000_000, EVERY_NS),
         keep=max(1, whole("keep", keep, 1, KEEP)),
-        directory=Path(str(directory or DIRECTORY)),
+        directory=Path(str(directory or DIRECTORY)).absolute(),
     )
     if WATCH.current is not None:
         WATCH.current.stop()

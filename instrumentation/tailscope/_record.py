@@ -195,7 +195,6 @@ def serve_ends(span: Span, end_ns: int) -> None:
     if HOOKS.end is not None:
         HOOKS.end(span, local.mark, end_ns)
         local.mark = None
-    local.server = None
 
 
 def fail(self: Span, error: BaseException) -> None:

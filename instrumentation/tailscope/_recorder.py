@@ -154,6 +154,7 @@ class Recorder:
         self._dropped: Counter[str] = Counter()
         self.dropped_requests = 0
         self._told = 0
+        self._full = False
         self._span_bytes = USUAL_SPAN_BYTES
         self._crowded = False
         self._sender: Sender | None = None
@@ -383,6 +384,9 @@ class Recorder:
             lost = sum(self._dropped.values()) + self._lost_sending()
             self._crowded = self._crowded or lost != self._told
             self._set_rooms()
+            full, self._full = self._full, self.dropped_requests > 0
+        if self._full and not full:
+            _guard.report("buffer_full", "Requests are dropped: the buffer is full of spans that wait")
 
     def _encode(self, spans: list[Span], builder: ChunkBuilder, sender: Sender) -> None:
         """Encode one slice, scope by scope."""

@@ -29,7 +29,7 @@ from tailscope._local import new_bits, now, own_trace
 from tailscope._record import NOT_RECORDING, NOT_STARTED, RECORDING, SERVER
 from tailscope._span import Span
 from tailscope._stage import PureStage
-from tailscope._values import fields_of, own
+from tailscope._values import fields_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -151,7 +151,10 @@ def open_request(name: str, attributes: Mapping[str, Any] | None) -> Request:
     opened = Request()
     opened._name = name
     opened._stage = None
-    opened._attributes = None if attributes is None else own(attributes)
+    try:
+        opened._attributes = None if attributes is None else {**attributes}
+    except Exception:  # noqa: BLE001 - the host's mapping may raise whatever it likes
+        opened._attributes = fields_of(attributes)
     opened._end_ns = NOT_STARTED
     return opened
 

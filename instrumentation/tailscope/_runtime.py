@@ -141,7 +141,7 @@ def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None
     if not isinstance(current, (trace.ProxyTracerProvider, TracerProvider)):
         ACTIVE.foreign = ForeignTracer(current.get_tracer(SCOPE_NAME, own_version()))
         RUNTIME.mode, RUNTIME.provider = "sdk", current
-        atexit.register(shutdown)
+        atexit.register(shutdown_at_end)
         return
     preload(settings)
     RUNTIME.resource = (0, {})
@@ -181,7 +181,7 @@ def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None
             version=own_version(),
             interval_s=settings.metrics_interval_s,
         )
-    atexit.register(shutdown)
+    atexit.register(shutdown_at_end)
     if is_started_by_another():
         flush_when_child_ends(RUNTIME)
 
@@ -271,6 +271,43 @@ def flush(timeout_s: float = 2.0) -> bool:
             force_flush = getattr(RUNTIME.provider, "force_flush", None)
             done = bool(force_flush(int(timeout_s * 1000))) if force_flush else True
     return done
+
+
+class Ending:
+    """How long the end of this process has waited for the collector so far, in vain."""
+
+    def __init__(self) -> None:
+        self._waited_s = 0.0
+        self._since_s = 0.0
+
+    def left_s(self) -> float:
+        """Return for how many seconds it may still wait."""
+        if time.monotonic() - self._since_s > FORGET_S:
+            self._waited_s = 0.0
+        return max(0.0, SHUTDOWN_S - self._waited_s)
+
+    def waited(self, seconds: float) -> None:
+        """Take note of a wait in vain."""
+        self._since_s = time.monotonic()
+        self._waited_s += seconds
+
+
+FORGET_S: Final = 10.0
+"""A server that stopped so long ago was not the end of the process."""
+
+ENDING: Final = Ending()
+
+
+def flush_at_end() -> None:
+    """Flush what may be the end of the process: all these and `shutdown` together wait for SHUTDOWN_S."""
+    started_s = time.monotonic()
+    if not flush(ENDING.left_s()):
+        ENDING.waited(time.monotonic() - started_s)
+
+
+def shutdown_at_end() -> None:
+    """Shut down in what is left of SHUTDOWN_S."""
+    shutdown(ENDING.left_s())
 
 
 def shutdown(timeout_s: float = SHUTDOWN_S) -> None:
@@ -372,7 +409,7 @@ def after_fork_in_child() -> None:
 
 def flush_when_child_ends(_: Runtime) -> None:
     """Let the end of a multiprocessing child flush; finalisers registered before its start are forgotten."""
-    import_module("multiprocessing.util").Finalize(None, shutdown, exitpriority=100)
+    import_module("multiprocessing.util").Finalize(None, shutdown_at_end, exitpriority=100)
 
 
 if hasattr(os, "register_at_fork"):

@@ -217,9 +217,12 @@ class PureSpan(trace.Span):  # keeps a __dict__, where the kind of a span that i
             return
         end_ns = now()
         if self._local.server is self:
+            self._local.server = None  # of two threads that end it, one does this
             _record.serve_ends(self, end_ns)
         if end_time is not None:
             _record.more(self).end_unix_nano = _record.unix_ns(end_time) or 0
+        if self._end_ns:  # by another thread meanwhile
+            return
         self._end_ns = end_ns
         self._hand_over()
 

@@ -23,7 +23,7 @@ from tailscope._decorate import is_function, label_of
 from tailscope._local import new_bits, now
 from tailscope._record import CLIENT, INTERNAL, NOT_STARTED, RECORDING
 from tailscope._span import PureSpan
-from tailscope._values import fields_of, own
+from tailscope._values import CHANGING, fields_of, snapshot
 from tailscope.conventions import INFERENCE_SUBSTAGES, STAGE, STAGES
 
 if TYPE_CHECKING:
@@ -110,8 +110,9 @@ class PureStage(PureSpan):
             leave(token, self, exc)
             self._fail(exc)
         self._token = None
-        if not self._end_ns:
-            self._end_ns = now()
+        end_ns = now()
+        if not self._end_ns:  # no call from here to the next line, or two threads could both end it
+            self._end_ns = end_ns
             scope = self._scope
             if len(scope.pending) < scope.room and not self._local.dropped:
                 scope.pending.append(self)
@@ -187,7 +188,10 @@ def stage(name: Any, *, gpu: bool = False, attributes: Mapping[str, Any] | None 
         if is_function(name):
             return stage(label_of(name), gpu=gpu, attributes=attributes)(name)
         opened._stage = remember_stage(name)
-    opened._attributes = None if attributes is None else own(attributes)
+    try:
+        opened._attributes = None if attributes is None else {**attributes}
+    except Exception:  # noqa: BLE001 - the host's mapping may raise whatever it likes
+        opened._attributes = fields_of(attributes)
     opened._end_ns = NOT_STARTED
     return opened
 
@@ -276,6 +280,7 @@ if not TYPE_CHECKING and COMPILED is not None:
         stage_names=STAGE_NAMES,
         stage_attribute=STAGE,
         copy_dependency=copy_dependency,
-        fields_of=fields_of,
+        changing=CHANGING,
+        snapshot=snapshot,
     )
     stage = COMPILED.stage

@@ -31,7 +31,7 @@ from tailscope._record import (
     unix_ns,
 )
 from tailscope._span import PureSpan, Span
-from tailscope._values import fields_of, own
+from tailscope._values import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -174,7 +174,7 @@ class PureTracer(trace.Tracer):
             opened = UsualSpan()
             opened._name = name
             opened._stage = None
-            opened._attributes = None if attributes is None else own(attributes)
+            opened._attributes = None if attributes is None else attributes.copy()
             opened._tracer = self
             opened._end_ns = NOT_STARTED
             return opened

@@ -47,6 +47,15 @@ def test_a_service_that_went_silent_while_others_go_on_is_a_warning() -> None:
     assert verdicts(doctor.arrivals([late], NOW)) == [("arrival", "auth", "ok")], "nobody else goes on"
 
 
+def test_a_collector_to_which_nothing_comes_any_more_is_a_warning() -> None:
+    late = [service_row(last_seen=NOW - timedelta(minutes=minutes)) for minutes in (90, 6)]
+
+    (check,) = doctor.silence(late, NOW)
+    assert (check.check, check.verdict, check.value) == ("arrival", "warn", 360)
+    assert check.figure == "the newest span of all services came 6 min ago"
+    assert list(doctor.silence([*late, service_row()], NOW)) == []
+
+
 def test_spans_without_a_service_spans_that_end_early_and_limits_are_told() -> None:
     row = service_row(service="unknown_service", backwards=2, cut=7)
 
@@ -66,7 +75,7 @@ def test_spans_without_a_service_spans_that_end_early_and_limits_are_told() -> N
         (950, 990, ["ok", "ok"]),
         (949, 989, ["warn", "warn"]),
         (1, 949, ["warn", "bad"]),
-        (0, 0, ["bad", "bad"]),
+        (0, 0, ["warn", "bad"]),
     ],
 )
 def test_requests_without_stages_and_incomplete_ones_have_limits(
@@ -80,7 +89,7 @@ def test_requests_without_stages_and_incomplete_ones_have_limits(
     assert ("GET /health" in found[0].todo) == (expected[0] != "ok")
 
 
-@pytest.mark.parametrize(("untraced", "verdict"), [(200, "ok"), (201, "warn"), (501, "bad")])
+@pytest.mark.parametrize(("untraced", "verdict"), [(200, "ok"), (201, "warn"), (999, "warn")])
 def test_time_in_no_stage_is_graded_and_names_the_operation(untraced: int, verdict: str) -> None:
     row = {"service": "ranker", "total_ms": 1000, "untraced_ms": untraced, "staged_ms": 1000 - untraced}
     (check,) = doctor.coverage([{**row, "largest_operation": "POST /predict"}])

@@ -83,15 +83,15 @@ def test_a_healthy_service_is_well(tmp_path: Path, capsys: pytest.CaptureFixture
     assert told(answer, "ok")["arrival", "ranker"].startswith("1,200 spans, 30.1/s, 1 instance, last seen")
 
 
-def test_requests_without_stages_are_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_without_stages_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bare = [
         SpanSpec(trace=9000 + n, span=1, kind=2, name="GET /x", service="bare", start_ns=START_NS + n * MS)
         for n in range(20)
     ]
     code, answer = examined(tmp_path / "data", capsys, sent(*healthy(), *bare))
 
-    assert (code, answer["verdict"]) == (1, "bad")
-    assert told(answer, "bad") == {("stages", "bare"): "0.0% of 20 requests have stages"}
+    assert (code, answer["verdict"]) == (0, "warn")
+    assert told(answer, "warn") == {("stages", "bare"): "0.0% of 20 requests have stages"}
 
 
 def test_drops_are_the_largest_count_of_each_instance(
@@ -186,6 +186,24 @@ def test_a_running_collector_is_examined_over_http(
     assert told(answer, "warn")["report", ""].startswith("too few requests: 20 of at least 300")
 
 
+def test_a_running_collector_that_has_gone_silent_is_a_warning_and_a_directory_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = SpanSpec(kind=2, service="old", start_ns=START_NS - 3600 * 1000 * MS)
+    with Collector(tmp_path / "data") as collector:
+        assert post_protobuf(collector.url, sent(old)).status == 200
+        doctor.main(["--url", collector.url, "--format", "json"])
+        live = json.loads(capsys.readouterr().out)
+        until = (START + timedelta(hours=1)).isoformat()
+        doctor.main(["--url", collector.url, "--since", "1d", "--until", until, "--format", "json"])
+        past = json.loads(capsys.readouterr().out)
+    doctor.main(["--data", str(tmp_path / "data"), "--format", "json"])
+    stored = json.loads(capsys.readouterr().out)
+
+    assert told(live, "warn")["arrival", ""] == "the newest span of all services came 1 h ago"
+    assert ("arrival", "") not in told(past, "warn") | told(stored, "warn")
+
+
 def test_an_empty_store_says_what_to_do_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = examined(tmp_path / "data", capsys)
 
@@ -228,6 +246,18 @@ def test_the_text_has_a_line_for_each_check_in_any_width(
     assert "\nok  stages" in out
     assert "\x1b" not in out
     assert max(map(len, out.splitlines()[1:])) <= 60
+
+
+def test_the_text_begins_with_what_is_worst(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = SpanSpec(trace=9000, kind=2, name="GET /x", service="bare", start_ns=START_NS)
+    with Bench(tmp_path / "data") as bench:
+        bench.ingest(sent(*healthy(), bare))
+        bench.store.close()
+
+    assert doctor.main(["--data", str(tmp_path / "data")]) == 0
+    verdicts = re.findall(r"^(bad|warn|ok) ", capsys.readouterr().out, re.MULTILINE)[1:]  # below the heading
+    assert verdicts == sorted(verdicts, key=["bad", "warn", "ok"].index)
+    assert {"warn", "ok"} <= set(verdicts)
 
 
 @pytest.mark.parametrize(

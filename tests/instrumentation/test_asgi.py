@@ -195,6 +195,26 @@ def test_requests_of_one_connection_are_traces_of_their_own(recorded: Spans) -> 
     assert {span.parent_id for span in servers} == {""}
 
 
+def test_a_request_that_begins_within_the_end_of_a_failed_one_has_its_own_span(recorded: Spans) -> None:
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        status = 503 if scope["path"] == "/fails" else 200
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+        if status == 503:
+            await asyncio.sleep(0.1)
+
+    with served(AsgiMiddleware(app)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET /fails HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            servers = server_spans(recorded, 2)
+
+    seen = {span.attributes["url.path"]: span.attributes["http.response.status_code"] for span in servers}
+    assert seen == {"/fails": 503, "/": 200}
+    assert len({span.trace_id for span in servers}) == 2
+
+
 def test_an_unsampled_caller_is_left_alone_and_hears_its_own_trace(recorded: Spans) -> None:
     seen: list[Any] = []
 
@@ -227,6 +247,13 @@ def test_a_stream_below_base_http_middleware_is_recorded_to_its_last_chunk(recor
     assert server.attributes["response.body.bytes"] == 6
 
 
+def test_the_answer_to_head_has_no_bytes(recorded: Spans) -> None:
+    with served(AsgiMiddleware(starlette_app())) as url:
+        assert httpx.head(f"{url}/items/7").content == b""
+
+    assert server_spans(recorded)[0].attributes["response.body.bytes"] == 0
+
+
 def test_a_background_task_is_not_in_the_requests_time(recorded: Spans) -> None:
     with served(AsgiMiddleware(starlette_app())) as url:
         started = time.monotonic()
@@ -235,6 +262,36 @@ def test_a_background_task_is_not_in_the_requests_time(recorded: Spans) -> None:
         (server,) = server_spans(recorded)
         assert server.duration_ms < 140
         assert time.monotonic() - started < 10
+
+
+def test_a_background_task_of_a_failure_is_not_in_its_time(recorded: Spans) -> None:
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 503, "headers": []})
+        await send({"type": "http.response.body", "body": b"no"})
+        await asyncio.sleep(0.15)
+
+    with served(AsgiMiddleware(app)) as url:
+        assert httpx.get(url).status_code == 503
+
+        (server,) = server_spans(recorded)
+    assert (server.attributes["error.type"], server.duration_ms < 140) == ("503", True)
+
+
+def test_a_websocket_that_is_closed_without_a_code_has_not_failed(recorded: Spans) -> None:
+    """That is what `close()` in a browser does."""
+    from starlette.websockets import WebSocketDisconnect
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        raise WebSocketDisconnect(1005)
+
+    async def connect() -> None:
+        with contextlib.suppress(WebSocketDisconnect):
+            scope = {"type": "websocket", "path": "/", "headers": []}
+            await AsgiMiddleware(app)(scope, asyncio.sleep, asyncio.sleep)  # type: ignore[arg-type]
+
+    asyncio.run(connect())
+    (server,) = server_spans(recorded)
+    assert (server.name, server.status[0]) == ("WS", 0)
 
 
 def test_failures_have_their_type_and_the_exception(recorded: Spans) -> None:

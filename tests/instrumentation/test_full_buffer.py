@@ -42,7 +42,7 @@ def by_request(receiver: Receiver) -> dict[int, list[Any]]:
 
 @pytest.mark.parametrize("size", [0, 500])
 def test_whole_requests_are_dropped_the_newest_first_and_all_are_counted(
-    receiver: Receiver, size: int
+    receiver: Receiver, caplog: pytest.LogCaptureFixture, size: int
 ) -> None:
     receiver.answers = [grpc.StatusCode.UNAVAILABLE] * 1000
     tailscope.init(service="s", endpoint=receiver.endpoint, buffer_bytes=1 << 18, flush_interval_s=0.005)
@@ -54,6 +54,7 @@ def test_whole_requests_are_dropped_the_newest_first_and_all_are_counted(
     assert full.dropped_requests > 1000
     assert full.pending_bytes <= 1 << 18
     assert full.recorded == 3000 * 6
+    assert caplog.text.count("Requests are dropped: the buffer is full") == 1
 
     receiver.answers.clear()
     assert tailscope.flush(timeout_s=20)

@@ -74,9 +74,9 @@ def test_the_examples_of_the_profiling_page_run(receiver: Receiver) -> None:
 
     assert tailscope.flush(timeout_s=5)
     span = next(span for span in receiver.spans() if span.name == "predict")
-    path = span.attributes["tailscope.profile.path"]
-    assert path == f"profiles/tailscope-profile-{span.trace_id}.stacks.txt"
-    assert Path(path).read_text(encoding="utf-8").startswith(f"trace_id={span.trace_id} ")
+    path = Path(span.attributes["tailscope.profile.path"])
+    assert path == Path.cwd() / "profiles" / f"tailscope-profile-{span.trace_id}.stacks.txt"
+    assert path.read_text(encoding="utf-8").startswith(f"trace_id={span.trace_id} ")
 
 
 @pytest.mark.parametrize(

@@ -370,6 +370,67 @@ def test_interceptors_can_be_given_by_hand(recorded: Spans) -> None:
     assert sorted(span.kind for span in recorded() if span.name == f"{SERVICE}/One") == ["client", "server"]
 
 
+def test_interceptors_of_the_services_own_find_what_grpc_gives_them(recorded: Spans) -> None:
+    """They get a named tuple with `Metadata`, and may answer by themselves."""
+
+    class Adds(API.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, continuation: Any, details: Any, request: bytes) -> Any:
+            details.metadata.add("x-key", "1")
+            timely = details._replace(timeout=10)
+            return await continuation(timely, request)
+
+    class Answers(API.aio.UnaryUnaryClientInterceptor):
+        async def intercept_unary_unary(self, _continuation: Any, _details: Any, _request: bytes) -> Any:
+            return b"kept"
+
+    async def call(target: str, interceptor: Any) -> Any:
+        async with API.aio.insecure_channel(target, interceptors=[interceptor]) as channel:
+            return await channel.unary_unary(f"/{SERVICE}/One")(b"a")
+
+    integrations.instrument(only=["grpc"])
+    with served() as target:
+        assert asyncio.run(call(target, Adds())) == b"a"
+        assert asyncio.run(call(target, Answers())) == b"kept"
+
+    clients = [span.attributes["rpc.response.status_code"] for span in recorded() if span.kind == "client"]
+    assert clients == ["OK", "OK"]
+
+
+def test_a_handler_answers_as_it_would_without_us(recorded: Spans) -> None:
+    """A server takes the next message of an answer and never asks for its iterator."""
+
+    class Messages:
+        def __init__(self) -> None:
+            self.left = [b"2", b"1"]
+
+        def __next__(self) -> bytes:
+            if not self.left:
+                raise StopIteration
+            return self.left.pop()
+
+    integrations.instrument(only=["grpc"])
+    with ThreadPoolExecutor(2) as pool:
+        server = API.server(pool)
+        handler = handlers(one, lambda _request, _context: Messages(), taken, both)
+        server.add_generic_rpc_handlers((handler,))
+        target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        with API.insecure_channel(target) as channel:
+            assert list(channel.unary_stream(f"/{SERVICE}/Out")(b"")) == [b"1", b"2"]
+        server.stop(0).wait()
+    assert {span.name for span in recorded() if span.kind == "server"} == {f"{SERVICE}/Out"}
+
+
+def test_a_call_on_a_closed_channel_fails_as_it_would_without_us(recorded: Spans) -> None:
+    integrations.instrument(only=["grpc"])
+    channel = API.insecure_channel("127.0.0.1:1")
+    channel.close()
+    with pytest.raises(ValueError, match="closed"):
+        channel.unary_unary(f"/{SERVICE}/One")(b"a")
+    assert tailscope.stats().errors == {}
+    assert [span.status[0] for span in recorded()] == [2]
+
+
 def test_exporters_are_not_recorded(receiver: Receiver) -> None:
     integrations.instrument(only=["grpc"])
     tailscope.init(service="ranker", endpoint=receiver.endpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -172,3 +173,24 @@ def test_a_request_that_fails_ends_for_listeners_too(recorded: Spans) -> None:
 
     assert len(listener.ended) == 1
     assert len(recorded()) == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_request_that_another_thread_ends_at_the_same_time_is_sent_once(recorded: Spans) -> None:
+    times: list[int] = []
+
+    def end(span: Any, mark: Any, end_ns: int) -> None:  # noqa: ARG001 - of the seam
+        times.append(end_ns)
+        if len(times) < 5:
+            other = threading.Thread(target=span.end)
+            other.start()
+            other.join(10)
+
+    HOOKS.register(int, end)
+    with tailscope.request("r") as request:
+        pass
+    request.end()
+    HOOKS.remove(int, end)
+
+    assert [span.name for span in recorded()] == ["r"]
+    assert (len(times), tailscope.stats().recorded) == (1, 1)

@@ -200,8 +200,11 @@ def test_a_value_that_ends_its_thread_ends_not_the_encoders(
         def __str__(self) -> str:
             raise error
 
-    # The compiled core reads it on the service's own thread, where Ctrl-C has to arrive.
-    with contextlib.suppress(KeyboardInterrupt), tailscope.request("lost", attributes={"value": Final()}):
+    # The compiled core reads it on the service's own thread, where Ctrl-C and SIGTERM have to arrive.
+    with (
+        contextlib.suppress(KeyboardInterrupt, SystemExit),
+        tailscope.request("lost", attributes={"value": Final()}),
+    ):
         pass
     assert tailscope.flush(timeout_s=10)
     with tailscope.request("next"):

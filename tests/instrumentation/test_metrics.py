@@ -126,7 +126,7 @@ def test_our_own_spans_are_accounted_for(
     assert reading.value("otel.sdk.processor.span.processed", otel_component_type="tailscope") == 21
     assert len(receiver.spans()) == 21
     assert reading.value("otel.sdk.processor.span.queue.size") == 0
-    assert reading.value("otel.sdk.processor.span.queue.capacity") == 16_384
+    assert "otel.sdk.processor.span.queue.capacity" not in reading.metrics  # bounded in bytes, not in spans
 
 
 def test_requests_in_flight_are_a_gauge_with_the_most_there_were(
@@ -287,7 +287,7 @@ import tailscope
 from tailscope import _signals
 from tailscope._transport import METRICS_METHOD, Target, open_transport
 endpoint = sys.argv[1]
-target = Target(endpoint, "grpc", {}, None, "none", METRICS_METHOD)
+target = Target(endpoint, "grpc", {}, None, "none", method=METRICS_METHOD)
 tailscope.init(service="ranker", endpoint="http://127.0.0.1:9")
 _signals.stop(0)
 _signals.start(connect=lambda: open_transport(target), resource=lambda: {"process.pid": os.getpid()},
@@ -328,6 +328,21 @@ def every_kind() -> list[Metric]:
         Metric("h", "s", "histogram", [Point(HistogramValue((1, 0, 2), (0.5, 1.0), 9.0, 8.0))]),
         Metric("empty", "1", "gauge", []),
     ]
+
+
+def test_no_thread_imports_what_metrics_are_made_of(run_python: Callable[..., Any]) -> None:
+    # A child that is forked in the middle of an import can never import that again.
+    done = run_python(
+        """
+import sys, tailscope
+tailscope.init(service="ranker", endpoint="http://127.0.0.1:9")
+print("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2" in sys.modules)
+tailscope.shutdown(0)
+""",
+        TAILSCOPE_HOST_SIGNALS="true",
+    )
+
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
 
 
 def test_each_kind_is_what_the_conventions_make_of_it() -> None:

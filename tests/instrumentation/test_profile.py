@@ -84,6 +84,20 @@ def test_the_stack_of_the_slow_request_itself_is_sampled(recorded: Spans, watch:
     assert inside / samples > 0.8
 
 
+def test_the_path_leads_to_the_file_from_anywhere(
+    recorded: Spans, watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    watching = watch(directory="profiles")
+    with tailscope.request("slow"):
+        spin_in_the_model(0.4)
+    wait_until_taken(watching, 1)
+
+    path = Path(by_name(recorded)["slow"].attributes["tailscope.profile.path"])
+    assert path.parent == tmp_path / "profiles"
+    assert path.is_file()
+
+
 def test_a_fast_request_is_not_profiled(recorded: Spans, watch: Watch, tmp_path: Path) -> None:
     watching = watch()
     for _ in range(5):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,10 @@ def test_public_names_are_these() -> None:
     ]
     assert all(callable(getattr(tailscope, name)) for name in tailscope.__all__)
     assert set(tailscope.__all__) <= set(dir(tailscope))
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert tailscope.__version__ == version("tailscope")
 
 
 def test_unknown_name_is_an_attribute_error() -> None:

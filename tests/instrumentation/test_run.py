@@ -196,6 +196,24 @@ def test_every_request_arrives_whole_also_when_the_server_is_stopped_at_once(
     assert_all_arrived(receiver, processes)
 
 
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_a_collector_that_does_not_answer_holds_a_server_up_for_two_seconds_in_all(
+    signal_number: signal.Signals, tmp_path: Path
+) -> None:
+    """The end of the app, the end of the server and the end of Python each send what there is."""
+    (tmp_path / "classifier.py").write_text(SERVICE)
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        environment = {"TAILSCOPE_ENDPOINT": endpoint, "PYTHONPATH": str(tmp_path)}
+        with started([*RUN, "--quiet", "--", *uvicorn(port)], tmp_path, port, **environment) as server:
+            assert httpx.get(f"http://127.0.0.1:{port}/predict/1", timeout=30).status_code == 200
+            stopped_s = time.monotonic()
+            server.send_signal(signal_number)
+            server.wait(20)
+            assert time.monotonic() - stopped_s < 3.5
+
+
 def test_a_service_that_knows_nothing_of_us_is_recorded_and_told_of_in_one_line(
     receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -335,6 +353,13 @@ def test_without_a_command_it_explains_itself() -> None:
 
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "tailscope run -- uvicorn app:app" in ended.stderr
+
+
+def test_a_command_of_our_own_environment_is_found_though_nobody_activated_it() -> None:
+    ended = run("--quiet", "--", "uvicorn", "--version", PATH="/nowhere")
+
+    assert ended.returncode == 0, ended.stderr
+    assert "uvicorn" in ended.stdout
 
 
 def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tailscope
+from tailscope._aside import ACTIVE
 from tailscope._current import get_current
+from tailscope._local import own_trace
 from tailscope._signals._cgroup import find_cgroup
 from tailscope._signals._cold import MAX_OPERATIONS, ColdStarts
 from tailscope._signals._held_back import StolenTime, ThrottledTime
 from tailscope._signals._threads import READ_AGAIN_NS, Threads, run_queue_ns, thread_limit
+from tailscope._span import Span, serve
 from tests.instrumentation.signals_process import signals_of, wait_until
 
 if TYPE_CHECKING:
@@ -78,6 +81,21 @@ def test_a_request_that_nobody_ends_is_not_counted_for_ever(signals: Signals) ->
     assert signals.requests.arrivals.in_flight == 1
 
     del forgotten
+    gc.collect()
+
+    assert signals.requests.arrivals.in_flight == 0
+
+
+def test_a_forgotten_request_that_is_older_than_its_span_is_not_counted_either(signals: Signals) -> None:
+    # A collection clears the oldest of a cycle first, which elsewhere is the span.
+    local = own_trace()
+    forgotten = Span()
+    forgotten._name, forgotten._stage, forgotten._attributes = "forgotten", None, None
+    forgotten._local, forgotten._scope, forgotten._end_ns = local, ACTIVE.scope, 0
+    serve(forgotten, inside=False)
+    assert signals.requests.arrivals.in_flight == 1
+
+    del forgotten, local
     gc.collect()
 
     assert signals.requests.arrivals.in_flight == 0

@@ -75,6 +75,22 @@ def test_a_thread_is_beneath_the_request_that_starts_it(recorded: Spans) -> None
     assert "run" not in vars(threads[0])
 
 
+def test_a_thread_whose_run_cannot_be_replaced_runs_as_it_would_without_us(recorded: Spans) -> None:
+    ran: list[str] = []
+
+    class Fixed(threading.Thread):
+        @property
+        def run(self) -> Callable[[], None]:  # type: ignore[override]
+            return lambda: ran.append(work.__name__)
+
+    with tailscope.request("predict"):
+        thread = Fixed()
+        thread.start()
+        thread.join(10)
+    assert ran == ["work"]
+    assert parents(recorded(), "predict") == [""]
+
+
 def test_a_daemon_is_a_worker_and_belongs_to_no_request(recorded: Spans) -> None:
     with tailscope.request("first"):
         thread = threading.Thread(target=work, daemon=True)

@@ -119,6 +119,21 @@ def test_a_flask_request_is_one_server_span_with_stable_attributes(recorded: Spa
     assert "secret" not in str(server.attributes)
 
 
+def test_an_app_below_another_is_named_with_its_place_and_a_port_may_be_a_number(recorded: Spans) -> None:
+    """Bridges from ASGI to WSGI give the port as it is in their scope."""
+    integrations.instrument(only=["flask"])
+    environ: dict[str, Any] = {"PATH_INFO": "/items/7", "SCRIPT_NAME": "/v2"}
+    wsgiref.util.setup_testing_defaults(environ)
+    environ["SERVER_PORT"] = 8000
+    answer: Any = flask_app()(environ, lambda *_: None)
+    assert b"".join(answer).strip() == b'{"item":7}'
+    answer.close()
+
+    (server,) = server_spans(recorded)
+    assert server.name == "GET /v2/items/<int:item>"
+    assert tailscope.stats().errors == {}
+
+
 def test_a_server_sent_stream_is_recorded_to_its_last_event(recorded: Spans) -> None:
     integrations.instrument(only=["flask"])
     with served(flask_app()) as url:

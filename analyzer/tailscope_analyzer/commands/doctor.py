@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tailscope_analyzer._arguments import parse_time
-from tailscope_analyzer._doctor import Check, Examination, Verdict, examine
+from tailscope_analyzer._doctor import SEVERITY, Check, Examination, Verdict, examine
 from tailscope_analyzer._doctor_queries import NEWEST
 from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._source import Selection
@@ -48,6 +48,7 @@ def _run(arguments: argparse.Namespace, found: list[Examination]) -> None:
             since=since,
             until=until,
             quality=_quality(source, Selection(since=since, until=until)),
+            live=until is None and getattr(source, "url", None) is not None,
         )
         name = name_of(source, arguments)
     found.append(examined)
@@ -92,7 +93,7 @@ def _quality(source: Source, selection: Selection) -> str | None:
 
 
 def text_of(examined: Examination, source: str, *, width: int, colour: bool) -> str:
-    """Return the examination for a terminal: a line a check, and below it what to do."""
+    """Return the examination for a terminal: a line a check, the worst first, each with what to do."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -104,7 +105,7 @@ def text_of(examined: Examination, source: str, *, width: int, colour: bool) -> 
     for _ in range(3):
         table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for check in examined.checks:
+    for check in sorted(examined.checks, key=lambda check: SEVERITY[check.verdict], reverse=True):
         table.add_row(
             Text(check.verdict, style=COLOUR[check.verdict]),
             Text(check.check),

@@ -59,9 +59,11 @@ def main(argv: list[str]) -> int:
     if not command:
         parser().print_usage(sys.stderr)
         return fail("tailscope run: which command? For example: tailscope run -- uvicorn app:app")
-    program = shutil.which(command[0])
+    program = found(command[0])
     if program is None:
-        return fail(f"tailscope run: no such command: {command[0]}. Is it installed in this environment?")
+        return fail(
+            f"tailscope run: no such command: {command[0]}. It is not on the PATH or beside {sys.executable}."
+        )
     environment = dict(os.environ)
     configure(environment, options, command)
     if not options.quiet:
@@ -71,6 +73,12 @@ def main(argv: list[str]) -> int:
         os.execve(program, command, environment)  # noqa: S606 - the command is the user's
     except OSError as error:
         return fail(f"tailscope run: {program} cannot be run: {error.strerror}")
+
+
+def found(command: str) -> str | None:
+    """Return the program: from the PATH, else from our own environment, which nobody need have activated."""
+    beside = os.path.dirname(sys.executable)  # noqa: PTH120 - a path resolved would leave the environment
+    return shutil.which(command) or shutil.which(command, path=beside)
 
 
 def fail(message: str) -> int:

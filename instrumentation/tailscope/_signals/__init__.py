@@ -7,6 +7,7 @@ OTLP metrics. Never raises into the host; where a machine hides something, that 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from tailscope import _guard
@@ -58,6 +59,9 @@ def start(
     """
     with _guard.guard("signals"):
         if RUNNING.signals is None:
+            if connect is not None:
+                # In a child that was forked in the middle of an import, nobody can ever import that again.
+                import_module("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2")
             signals = RUNNING.signals = Signals(connect, resource, version=version, interval_s=interval_s)
             signals.arrivals.listen()
 

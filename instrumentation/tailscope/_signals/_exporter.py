@@ -74,16 +74,20 @@ class MetricsExporter:
         # What an instrumentation of gRPC or http.client sees of our own calls is not the service's.
         key = getattr(context_api, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation")
         context_api.attach(context_api.set_value(key, True))
-        encoder = MetricsEncoder(self._resource(), self._version, self._start_unix_ns)
+        with _guard.guard("metrics"):
+            self._export_until_stopped(MetricsEncoder(self._resource(), self._version, self._start_unix_ns))
+        with _guard.guard("metrics"):
+            if self._transport is not None:
+                self._transport.close()
+
+    def _export_until_stopped(self, encoder: MetricsEncoder) -> None:
+        """Send a reading at each interval and, where the process lived for long enough, a last one."""
         while not self._stopping.wait(self._interval_s):
             if not self._export(encoder, TIMEOUT_S):
                 break
         else:
             if now() + ANCHOR.offset_ns - self._start_unix_ns >= MIN_LIFE_NS:
                 self._export(encoder, LAST_TIMEOUT_S)
-        with _guard.guard("metrics"):
-            if self._transport is not None:
-                self._transport.close()
 
     def _export(self, encoder: MetricsEncoder, timeout_s: float) -> bool:
         """Read and send once; return whether the receiver wants more."""

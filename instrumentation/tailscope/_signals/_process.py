@@ -113,17 +113,16 @@ def garbage_metrics() -> Iterator[Metric]:
     )
 
 
-def own_metrics(stats: Stats, capacity: int | None) -> Iterator[Metric]:
-    """Return what became of our own spans, in the conventions for an SDK's processor."""
+def own_metrics(stats: Stats) -> Iterator[Metric]:
+    """Return what became of our own spans, in the conventions for an SDK's processor.
+
+    There is no capacity in spans to tell: what waits is bounded in bytes.
+    """
     component = {COMPONENT: OURS}
     points = [Point(stats.sent, component)]
     points += [Point(count, {**component, "error.type": cause}) for cause, count in stats.dropped.items()]
     yield Metric("otel.sdk.processor.span.processed", "{span}", "counter", points)
     yield Metric("otel.sdk.processor.span.queue.size", "{span}", "updown", [Point(stats.pending, component)])
-    if capacity is not None:
-        yield Metric(
-            "otel.sdk.processor.span.queue.capacity", "{span}", "updown", [Point(capacity, component)]
-        )
     if stats.errors:
         points = [Point(count, {"error.type": cause}) for cause, count in stats.errors.items()]
         yield Metric(
@@ -133,8 +132,7 @@ def own_metrics(stats: Stats, capacity: int | None) -> Iterator[Metric]:
 
 def span_metrics() -> Iterator[Metric]:
     """Read what became of our own spans."""
-    from tailscope._runtime import RUNTIME, stats
+    from tailscope._runtime import stats
 
-    capacity = RUNTIME.settings.buffer_spans if RUNTIME.settings is not None else None
     with _guard.guard("stats"):
-        yield from own_metrics(stats(), capacity)
+        yield from own_metrics(stats())

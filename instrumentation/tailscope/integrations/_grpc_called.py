@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import grpc.aio
 from opentelemetry import propagate
 
 from tailscope import _guard
@@ -90,12 +91,18 @@ class Called:
             span._finish(error)
 
 
-def details_of(details: Any, called: Called) -> Details:
-    """Return the details of a call with the trace in its metadata."""
+def details_of(details: Any, called: Called) -> Any:
+    """Return the details of a call with the trace in its metadata; of the types that they have."""
+    metadata: Any = called.metadata(details.metadata)
+    if isinstance(details.metadata, grpc.aio.Metadata):
+        metadata = grpc.aio.Metadata(*metadata)
+    replace = getattr(details, "_replace", None)  # interceptors after ours expect gRPC's own named tuple
+    if replace is not None:
+        return replace(metadata=metadata)
     return Details(
         details.method,
         details.timeout,
-        called.metadata(details.metadata),
+        metadata,
         getattr(details, "credentials", None),
         getattr(details, "wait_for_ready", None),
         getattr(details, "compression", None),

@@ -100,6 +100,8 @@ class AioClient:
         try:
             call = await continuation(details_of(details, called), request)
         except BaseException as error:
+            if watching is not None:
+                watching.cancel()
             called.end(grpc.StatusCode.UNKNOWN, error)
             raise
         finally:
@@ -111,7 +113,12 @@ class AioClient:
                     watching.cancel()
                 called.end(status_of(call))
 
-        call.add_done_callback(done)
+        try:
+            call.add_done_callback(done)
+        except Exception:  # noqa: BLE001 - an interceptor has answered by itself: there is no call to wait for
+            if watching is not None:
+                watching.cancel()
+            called.end(grpc.StatusCode.OK)
         return call
 
     def _watch(self, called: Called) -> asyncio.Task[None] | None:

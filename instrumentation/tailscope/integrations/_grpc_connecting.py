@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -97,7 +98,7 @@ _watcher = Watcher()
 
 def watch(channel: Any, called: Called) -> None:
     """Tell a call when its channel is connected, if it is not by now."""
-    with _guard.guard("grpc"):
+    with _guard.guard("grpc"), suppress(ValueError):  # of a channel that is closed, as the call will say
         _watcher.watch(channel, called)
 
 

@@ -102,7 +102,7 @@ def streaming(behaviour: Any, details: Any, arrived_ns: int) -> Any:
         error: BaseException | None = None
         try:
             with served.current():
-                messages = iter(behaviour(request, context))
+                messages = behaviour(request, context)
             while True:
                 with served.current():
                     try:

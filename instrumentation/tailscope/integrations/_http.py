@@ -21,6 +21,9 @@ METHODS: Final = frozenset(
     {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"}
 )
 ERROR_TYPE: Final = "error.type"
+ANSWERED: Final[set[int]] = set()
+"""`id` of the requests that have their whole answer, and that are waited for because they may raise."""
+
 PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
@@ -74,7 +77,7 @@ def wsgi_attributes(environ: Mapping[str, Any]) -> dict[str, Any]:
     protocol = environ.get("SERVER_PROTOCOL", "")
     if protocol.startswith("HTTP/"):
         found["network.protocol.version"] = protocol.removeprefix("HTTP/")
-    port = environ.get("SERVER_PORT") or ""
+    port = str(environ.get("SERVER_PORT") or "")  # a bridge from ASGI may have it as a number
     add_address(
         found,
         environ.get("HTTP_HOST"),
@@ -154,8 +157,11 @@ def surrounding() -> Context:
     """
     current = get_current()
     span: Any = current.get(SPAN_KEY)
-    if span is None or span.is_recording():
+    if span is None:
         return current
+    if span.is_recording():
+        server = getattr(getattr(span, "_local", None), "server", None)
+        return Context() if ANSWERED and id(server) in ANSWERED else current
     context = span.get_span_context()
     # A caller's span does not record here, and neither does one that is not sampled.
     over = context.trace_flags.sampled and not context.is_remote
@@ -171,8 +177,9 @@ def route_of(scope: Mapping[str, Any]) -> str | None:
     mounts = hasattr(route, "routes")
     prefix = scope.get("root_path", "").rstrip("/")
     if prefix:
-        own = () if mounts else getattr(route, "param_convertors", None) or ()
-        outer = {str(v): name for name, v in (scope.get("path_params") or {}).items() if name not in own}
+        own: Any = () if mounts else getattr(route, "param_convertors", None) or ()
+        given: dict[str, Any] = scope.get("path_params") or {}
+        outer = {str(value): name for name, value in given.items() if name not in own}
         prefix = "/".join(f"{{{outer[part]}}}" if part in outer else part for part in prefix.split("/"))
     # Nothing below a mount has matched: its own path is in the prefix by now.
     return f"{prefix}{'/{path}' if mounts else path}" or "/"

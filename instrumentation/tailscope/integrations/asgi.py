@@ -22,9 +22,10 @@ from tailscope._batch import record
 from tailscope._current import attach, get_current, leave
 from tailscope._local import now
 from tailscope._request import Request, open_request, server_span
-from tailscope._runtime import flush
+from tailscope._runtime import flush_at_end
 from tailscope.conventions import REQUEST_ID, RESPONSE_BODY_BYTES
 from tailscope.integrations._http import (
+    ANSWERED,
     ERROR_TYPE,
     asgi_attributes,
     caller_of,
@@ -61,8 +62,8 @@ DISCONNECTED: Final = "ConnectionError"
 FASTAPI: Final = "fastapi.telemetry"
 REQUEST_ID_HEADER: Final = b"x-request-id"
 
-NORMAL_CLOSE: Final = (1000, 1001)
-"""Codes with which a WebSocket ends as it should."""
+NORMAL_CLOSE: Final = (1000, 1001, 1005)
+"""Codes with which a WebSocket ends as it should; 1005 is none at all, as of `close()` in a browser."""
 
 OTHER_MIDDLEWARE: Final = "OpenTelemetryMiddleware"
 
@@ -125,7 +126,7 @@ def flushing(send: Send) -> Send:
     async def send_flushed(message: Message) -> None:
         if message["type"] in {"lifespan.shutdown.complete", "lifespan.shutdown.failed"}:
             with _guard.guard("flush"):
-                await asyncio.to_thread(flush)
+                await asyncio.to_thread(flush_at_end)
         await send(message)
 
     return send_flushed
@@ -172,6 +173,7 @@ class Exchange:
         self._status = 0
         self._trailers = False
         self._complete = False
+        self._complete_ns = 0
         self._disconnected = False
         self._ended = False
 
@@ -224,9 +226,12 @@ class Exchange:
             self._chunks += bool(message.get("body"))
         if is_last(message, trailers=self._trailers):
             self._complete = True
+            self._complete_ns = now()
             self._describe()
             if self._status < 500:
                 self._end(None)
+            elif self.request is not None:
+                ANSWERED.add(id(self.request))
 
     async def send_websocket(self, message: Message) -> None:
         """Send a message of a connection, whose status is that of its handshake."""
@@ -259,7 +264,8 @@ class Exchange:
             span: Any = self.request if self._owned else server_span(get_current())
             if span is None:
                 return
-            span.set_attribute(RESPONSE_BODY_BYTES, self._bytes)
+            # The server drops the body that an app gives to HEAD.
+            span.set_attribute(RESPONSE_BODY_BYTES, 0 if self.scope.get("method") == "HEAD" else self._bytes)
             for key, value in self.scope.get("headers") or ():
                 if key == REQUEST_ID_HEADER:
                     span.set_attribute(REQUEST_ID, value.decode("latin-1"))
@@ -273,14 +279,21 @@ class Exchange:
     def _end(self, error: BaseException | None) -> None:
         """End the span that we made, once."""
         request = self.request
+        ANSWERED.discard(id(request))
         if request is None or self._ended:
             return
         self._ended = True
         with _guard.guard("asgi"):
-            if self._owned:
-                self._name(request)
-                self._mark(request, error)
-            request._finish(error if self._owned else None)
+            if not self._owned:
+                request._finish(None)
+                return
+            self._name(request)
+            self._mark(request, error)
+            if error is None and self._complete and self._status >= 500 and request._foreign is None:
+                # We have waited for an exception; what ran in the background since is none of it.
+                request.end(self._complete_ns + request._local.anchor_ns)
+            else:
+                request._finish(error)
 
     def _name(self, request: Request) -> None:
         """Name the span after the route, which is known when the app has answered."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import thread as pool
+from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -107,7 +108,8 @@ def carrying_start(start: Any) -> Any:
     def start_here(self: threading.Thread) -> None:
         context = get_current()
         if context and not self.daemon and not is_worker(self):
-            self.run = partial(run_thread, self, context, self.run)  # type: ignore[method-assign]
+            with suppress(AttributeError, TypeError):  # a thread whose `run` cannot be set runs without
+                self.run = partial(run_thread, self, context, self.run)  # type: ignore[method-assign]
         start(self)
 
     del start_here.__wrapped__

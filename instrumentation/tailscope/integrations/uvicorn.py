@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from tailscope import _guard
-from tailscope._runtime import flush
+from tailscope._runtime import flush_at_end
 from tailscope.integrations._patches import Patches
 from tailscope.integrations.asgi import AsgiMiddleware
 
@@ -51,6 +51,6 @@ def flushing_shutdown(shutdown: Any) -> Any:
     async def shutdown_flushed(self: Any, *arguments: Any, **named: Any) -> None:
         await shutdown(self, *arguments, **named)
         with _guard.guard("flush"):
-            await asyncio.to_thread(flush)
+            await asyncio.to_thread(flush_at_end)
 
     return shutdown_flushed

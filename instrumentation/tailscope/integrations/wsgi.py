@@ -144,7 +144,7 @@ class Served:
         self._status = status
         rule = getattr(getattr(self._environ.get(WERKZEUG), "url_rule", None), "rule", None)
         if isinstance(rule, str):
-            self.name_route(rule)
+            self.name_route(f"{self._environ.get('SCRIPT_NAME', '').rstrip('/')}{rule}")
 
     def name_route(self, route: str) -> None:
         """Name the span after the route, as soon as it is known."""

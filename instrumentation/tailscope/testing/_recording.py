@@ -102,10 +102,12 @@ class Recording:
 
     def span(self, name: str) -> RecordedSpan:
         """Return the one span of a name; raises AssertionError where there is none, or another."""
+        __tracebackhide__ = True
         return only(self.all(), name, "span")
 
     def request(self, name: str | None = None) -> RecordedSpan:
         """Return the one request, or the one of a name; raises AssertionError where there is not one."""
+        __tracebackhide__ = True
         return only(self.requests(), name, "request")
 
     def clear(self) -> None:
@@ -116,6 +118,7 @@ class Recording:
 
 def only(spans: list[RecordedSpan], name: str | None, what: str) -> RecordedSpan:
     """Return the one span of a name."""
+    __tracebackhide__ = True  # pytest then shows the line of the test
     found = [span for span in spans if name is None or span.name == name]
     if len(found) == 1:
         return found[0]
