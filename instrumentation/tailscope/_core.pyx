@@ -415,7 +415,7 @@ cdef class Scope:
 
     cpdef bint crowded(self):
         """Say whether the recorder has something to say to a request that begins."""
-        return self.budget.held_bytes >= self.budget.crowd_bytes
+        return self.recorder is not None and self.budget.held_bytes >= self.budget.crowd_bytes
 
     def full(self, span):
         """Take a span that the buffer does not take by itself."""

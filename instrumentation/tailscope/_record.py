@@ -101,7 +101,8 @@ def set_odd(span: Span, key: Any, value: Any) -> None:
     value = snapshot(value)
     attributes = span._attributes
     try:
-        if type(key) is not str and hash(key) is not None:
+        if type(key) is not str:
+            hash(key)
             key = text_of(key)
         if attributes is None:
             span._attributes = {key: value}

@@ -221,10 +221,13 @@ class PureSpan(trace.Span):  # keeps a __dict__, where the kind of a span that i
             _record.serve_ends(self, end_ns)
         if end_time is not None:
             _record.more(self).end_unix_nano = _record.unix_ns(end_time) or 0
-        if self._end_ns:  # by another thread meanwhile
-            return
-        self._end_ns = end_ns
-        self._hand_over()
+        self._end_once(end_ns)
+
+    def _end_once(self, end_ns: int) -> None:
+        """Take the time of the end and hand over, unless another thread has ended it meanwhile."""
+        if not self._end_ns:  # no call from here to the next line, or both could
+            self._end_ns = end_ns
+            self._hand_over()
 
     def __getattr__(self, name: str) -> Any:
         """Answer what span processors ask of the SDK's span and ours does not keep."""

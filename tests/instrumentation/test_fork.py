@@ -212,3 +212,29 @@ def test_a_child_forked_in_the_middle_of_a_call_can_send(receiver: Receiver, run
     # gRPC may say on stderr that it was busy when the fork came (fork_posix.cc); we would name ourselves.
     assert (done.stdout, "tailscope" in done.stderr) == ("{0} True\n", False), done.stderr
     assert sum(span.name == "child" for span in receiver.spans()) == 15
+
+
+def test_a_tracer_that_nobody_renews_raises_nothing_in_a_child(run_python: Run) -> None:
+    done = run_python(
+        """
+import os, sys
+import tailscope
+from opentelemetry import trace
+tailscope.init(service="ranker", endpoint="http://127.0.0.1:9")
+tracers = [trace.get_tracer(str(number)) for number in range(2100)]
+with tailscope.request("parent's"):
+    pass
+recorder = tailscope._runtime.RUNTIME.recorder
+with recorder._lock:
+    recorder._news()  # each request that begins asks
+pid = os.fork()
+if not pid:
+    with tracers[-1].start_as_current_span("current"):
+        tracers[-1].start_span("server", kind=trace.SpanKind.SERVER).end()
+    os._exit(0)
+print(os.waitpid(pid, 0)[1])
+tailscope.shutdown(0)
+"""
+    )
+
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr

@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import tailscope
 from tailscope import _recorder
 from tailscope._aside import ACTIVE
+from tailscope._cores import COMPILED
 from tailscope._values import MAX_ITEMS, snapshot
 from tests.instrumentation.receiver import grpc_receiver
 
@@ -213,6 +214,22 @@ def test_a_value_that_ends_its_thread_ends_not_the_encoders(
     assert [span.name for span in recorded()] == ["next"]
     stats = tailscope.stats()
     assert (stats.recorded, stats.sent, stats.dropped, stats.pending) == (2, 1, {"encode": 1}, 0)
+
+
+@pytest.mark.skipif(COMPILED is None, reason="the pure core encodes on a thread of its own")
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_signal_that_ends_the_process_while_a_span_is_encoded_arrives(
+    recorded: Spans, error: type[BaseException]
+) -> None:
+    class Interrupted:
+        def __str__(self) -> str:
+            raise error  # as a handler of SIGTERM does, wherever Python code runs
+
+    with pytest.raises(error), tailscope.request("lost", attributes={"value": Interrupted()}):
+        pass
+
+    assert recorded() == []
+    assert tailscope.stats().dropped == {"encode": 1}
 
 
 def test_a_value_whose_text_is_a_stage_ends(recorded: Spans) -> None:

@@ -442,3 +442,11 @@ def test_it_is_a_command_of_tailscope() -> None:
     (point,) = entry_points(group="tailscope.commands", name="run")
 
     assert point.load() is main
+
+
+def test_a_password_of_the_collectors_address_is_not_said() -> None:
+    ended = run("--endpoint", "http://user:secret@127.0.0.1:9", "--", sys.executable, "-c", "pass")
+
+    assert ended.returncode == 0, ended.stderr
+    assert "-> http://127.0.0.1:9;" in ended.stderr
+    assert "secret" not in ended.stderr

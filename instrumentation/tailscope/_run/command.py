@@ -154,5 +154,6 @@ def banner(environment: Mapping[str, str], *, contrib: bool) -> str:
         names += [f"contrib:{name}" for name in available()]
     if settings.disabled:
         return "tailscope run: switched off by the environment; nothing is recorded"
-    target = settings.target.endpoint
+    scheme, _, rest = settings.target.endpoint.partition("://")
+    target = f"{scheme}://{rest.rpartition('@')[2]}"  # without a password
     return f"tailscope run: {settings.service} -> {target}; on: {', '.join(names) or 'nothing'}"
