@@ -12,7 +12,8 @@ path   ns a span. Request path: CPU time of the calling thread for bursts of 50 
 tail   p50, p99 and p99.9 of a request of about 1 ms that holds the GIL (JSON and sorting, 6 spans), in a
        closed loop: segments without tracing and with it alternate, and the difference is shown. The control
        has no tracing in either: what it shows is noise.
-flood  spans as fast as one thread makes them, on one core with all that sends them, for three seconds.
+flood  spans on one core, with all that sends them, for three seconds: at a rate that the core has to keep up
+       with, and as fast as one thread makes them.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ SEGMENT_S = 0.44
 QUANTILES = (0.5, 0.99, 0.999)
 FLOOD_S = 3.0
 CORES = ("compiled", "pure")
+FLOODS = {"compiled": 500_000, "pure": 100_000}
+"""Spans a second that one core of the reference's machine has to keep up with."""
+
 BARS = {"compiled": (0.7, 20, 1.0, 35), "pure": (1.2, 12, 3.5, 11)}
 """us on the path, times less than the SDK, us of CPU, times less: of the stock machine of the reference."""
 
@@ -212,19 +216,21 @@ def measure_tail(port: str, seconds: float) -> Iterator[dict[str, Any]]:
             yield {"mode": mode, "without": without, "with": traced}
 
 
-def measure_flood(port: str, mode: str) -> Iterator[dict[str, Any]]:
-    """Make spans without a pause on one core and yield how many, how fast, and how many were lost."""
+def measure_flood(port: str, spans_per_s: float) -> Iterator[dict[str, Any]]:
+    """Make spans on one core, 0 for as fast as it goes; yield how fast it went and how many were lost."""
     import tailscope
 
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     cases = subjects(port, nothing)
-    request, flush = cases[mode]
+    request, flush = cases["tailscope"]
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < FLOOD_S:
         for number in range(BURST):
             request(number)
         count += BURST * SPANS
+        if spans_per_s and (early_s := start + count / spans_per_s - time.perf_counter()) > 0:
+            time.sleep(early_s)
     took_s = time.perf_counter() - start
     flush()
     lost = sum(tailscope.stats().dropped.values())
@@ -301,7 +307,7 @@ def added_row(label: str, entries: list[dict[str, Any]], mode: str) -> list[str]
 
 def flood_table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return the table of the flood."""
-    rows = [["one core, flat out", "spans/s", "lost"]]
+    rows = [["one core", "spans/s", "lost"]]
     for label, entries in found.items():
         rows.append([label, f"{entries[0]['spans_per_s']:,.0f}", f"{entries[0]['lost']:.1%}"])
     return table(rows)
@@ -332,7 +338,7 @@ def worker(port: str, part: str, amount: str) -> None:
     elif part == "tail":
         rounds = measure_tail(port, float(amount))
     else:
-        rounds = measure_flood(port, amount)
+        rounds = measure_flood(port, float(amount))
     for entry in rounds:
         print(json.dumps(entry))
     sys.stdout.flush()
@@ -384,7 +390,11 @@ def report(workers: Workers, options: argparse.Namespace) -> int:
                 tails[core] += workers.run(core, "tail", str(options.minutes * 20))
         print(tail_table(tails) + "\n")
     if options.only in (None, "flood"):
-        floods = {f"Tailscope, {core}": workers.run(core, "flood", "tailscope") for core in cores}
+        floods: dict[str, list[dict[str, Any]]] = {}
+        for core in cores:
+            rate = FLOODS[core]
+            floods[f"Tailscope, {core}, {rate:,} offered"] = workers.run(core, "flood", str(rate))
+            floods[f"Tailscope, {core}, flat out"] = workers.run(core, "flood", "0")
         print(flood_table(floods) + "\n")
     machine = f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}"
     print(f"{machine}, load average {os.getloadavg()[0]:.1f}")
