@@ -35,7 +35,7 @@ cdef extern from "_core.h":
         int kind
     ctypedef struct PyTypeObject:
         pass
-    const int TS_MAX_PAIRS, TS_HEADER_SIZE, TS_PAIR_OVERHEAD, TS_TEXT
+    const int TS_MAX_PAIRS, TS_HEADER_SIZE, TS_PAIR_OVERHEAD, TS_TEXT, TS_INT
     int64_t ts_now_ns() nogil
     uint64_t ts_random() nogil
     void ts_seed(const char*) nogil
@@ -265,6 +265,8 @@ cdef class LocalTrace:
     """Who counts the request as in flight; None once it is not."""
     cdef object measured
     cdef int64_t arrived_after, compiled
+    cdef uint64_t told
+    """The id of the span that is to say how many were in flight; 0 for none."""
     cdef public uint64_t remote_parent_id
     cdef public int64_t anchor_ns
     cdef public int64_t gc_mark
@@ -318,17 +320,25 @@ cdef int depart(Span span, LocalTrace local, int64_t end_ns) except -1:
     arrivals.in_flight -= 1
     try:
         attributes = span._attributes
-        if attributes is None:
-            attributes = span._attributes = {}
-        attributes[SERVER_INFLIGHT] = local.arrived_after
+        if span._scope.plugs is None:
+            local.told = span._id  # written with the span: an attribute costs five times as much
+        else:
+            if attributes is None:
+                attributes = span._attributes = {}
+            attributes[SERVER_INFLIGHT] = local.arrived_after
         first = PyDict_GetItemWithError(arrivals.known, span._name)
         if (
             first == NULL or span._start_ns < <int64_t>(<object>first)
-            or PyDict_GetItem(attributes, MODEL_VERSION) != NULL
-        ) and arrivals.cold(span, attributes, end_ns):
-            attributes[COLD_START] = True
+            or (attributes is not None and PyDict_GetItem(attributes, MODEL_VERSION) != NULL)
+        ):
+            if attributes is None:
+                attributes = span._attributes = {}
+            if arrivals.cold(span, attributes, end_ns):
+                attributes[COLD_START] = True
         if local.measured is not None:
             measured, local.measured = local.measured, None
+            if span._attributes is None:
+                span._attributes = {}
             arrivals.measured(span, measured, end_ns)
         if local.compiled != arrivals.compiled:
             arrivals.compilations(span, end_ns)
@@ -513,6 +523,7 @@ cdef int encode(Scope scope, Span span) except -1:
     """Write a span as a `ScopeSpans.spans` entry."""
     cdef TsPair pairs[128]
     cdef TsPair stage
+    cdef TsPair inflight
     cdef TsHeader header
     cdef LocalTrace local = span._local
     cdef Py_ssize_t size = TS_HEADER_SIZE + 16
@@ -554,6 +565,12 @@ cdef int encode(Scope scope, Span span) except -1:
         size += PyBytes_GET_SIZE(odd_stage)
     elif staged and ts_text(<PyObject*>STAGE_ATTRIBUTE, 64, &stage.key, &stage.key_size):
         size += stage.key_size + stage.text_size + TS_PAIR_OVERHEAD
+    inflight.type = -1
+    if local.told == span._id and local.told and (
+        attributes is None or PyDict_GetItem(span._attributes, SERVER_INFLIGHT) == NULL
+    ) and ts_text(<PyObject*>SERVER_INFLIGHT, 64, &inflight.key, &inflight.key_size):
+        inflight.type, inflight.number = TS_INT, local.arrived_after
+        size += inflight.key_size + TS_PAIR_OVERHEAD
     size += name_size + 8
     header.start = <uint64_t>(span._start_ns + local.anchor_ns)
     header.end = <uint64_t>(span._end_ns + local.anchor_ns)
@@ -588,6 +605,8 @@ cdef int encode(Scope scope, Span span) except -1:
         p = ts_pair(p, &stage)
     for index in range(count):
         p = ts_pair(p, &pairs[index])
+    if inflight.type == TS_INT:
+        p = ts_pair(p, &inflight)
     if rare is not None:
         p = ts_bytes(p, PyBytes_AS_STRING(rare), PyBytes_GET_SIZE(rare))
     written = ts_close(start, p) - start
