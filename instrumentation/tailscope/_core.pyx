@@ -1047,6 +1047,8 @@ cdef class Tracer:
     cdef dict __dict__
     cdef public tuple _names
     cdef public object _attributes
+    cdef public object _other
+    """Who starts the spans in our place, since the service has set a provider of its own."""
     cdef public Scope _scope
 
     def __init__(self, recorder, names, attributes):
@@ -1066,6 +1068,10 @@ cdef class Tracer:
         record_exception=True, set_status_on_exception=True,
     ):
         """Start a span without making it current."""
+        if self._other is not None:
+            return self._other.start_span(
+                name, context, kind, attributes, links, start_time, record_exception, set_status_on_exception
+            )
         return begin_span(Span(), self._scope, name, context, kind, attributes, links, start_time)
 
     def start_as_current_span(
@@ -1073,6 +1079,11 @@ cdef class Tracer:
         record_exception=True, set_status_on_exception=True, end_on_exit=True,
     ):
         """Start a span that is current inside a `with` block."""
+        if self._other is not None:
+            return self._other.start_as_current_span(
+                name, context, kind, attributes, links, start_time, record_exception, set_status_on_exception,
+                end_on_exit,
+            )
         cdef CurrentSpan opened = CurrentSpan.__new__(CurrentSpan)
         opened.tracer = self
         opened.name = name

@@ -186,6 +186,38 @@ def start(settings: Settings, sampler: Any, processors: tuple[Any, ...]) -> None
         flush_when_child_ends(RUNTIME)
 
 
+def yield_to(provider: trace.TracerProvider) -> bool:
+    """Let a provider that the service sets after our `init` record from now on; False where that cannot be.
+
+    For `tailscope run`, whose `init` comes before any line of the service. OpenTelemetry takes one provider
+    for each process: without this, the service's own exporter would get nothing.
+    """
+    with _guard.guard("yield"), RUNTIME.lock:
+        ours, recorder = RUNTIME.provider, RUNTIME.recorder
+        if (
+            recorder is None
+            or RUNTIME.mode != "recording"
+            or not isinstance(ours, TracerProvider)
+            or isinstance(provider, TracerProvider)
+            or getattr(trace, "_TRACER_PROVIDER", None) is not ours
+        ):
+            return False
+        ours.hand_over(provider)
+        trace._TRACER_PROVIDER = provider  # pyright: ignore[reportPrivateUsage]
+        ACTIVE.foreign = ForeignTracer(provider.get_tracer(SCOPE_NAME, own_version()))
+        ACTIVE.scope = None
+        RUNTIME.mode, RUNTIME.provider, RUNTIME.recorder = "sdk", provider, None
+        PAUSES.remove()
+
+        def end() -> None:
+            _signals.stop(time.monotonic())
+            recorder.close(time.monotonic() + SHUTDOWN_S)
+
+        threading.Thread(target=end, name="tailscope-end", daemon=True).start()
+        return True
+    return False
+
+
 def new_recorder() -> type[Recorder]:
     """Return the recorder of the core that runs."""
     if COMPILED is None:

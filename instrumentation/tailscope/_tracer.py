@@ -72,6 +72,7 @@ class TracerProvider(trace.TracerProvider):
     ) -> None:
         self._recorder = recorder
         self._tracers: dict[str, Tracer] = {}
+        self._successor: trace.TracerProvider | None = None
         self._flush = flush
         self._shutdown = shutdown
 
@@ -83,6 +84,10 @@ class TracerProvider(trace.TracerProvider):
         attributes: Mapping[str, Any] | None = None,
     ) -> trace.Tracer:
         """Return a tracer, the same one each time; its spans stay apart by name and version on the wire."""
+        if self._successor is not None:
+            return self._successor.get_tracer(
+                instrumenting_module_name, instrumenting_library_version, schema_url, attributes
+            )
         names = (instrumenting_module_name or "", instrumenting_library_version or "", schema_url or "")
         key = repr((names, sorted(attributes.items()) if attributes else ()))
         tracer = self._tracers.get(key)
@@ -91,6 +96,15 @@ class TracerProvider(trace.TracerProvider):
             if len(self._tracers) < MAX_TRACERS:
                 self._tracers[key] = tracer
         return tracer
+
+    def hand_over(self, successor: trace.TracerProvider) -> None:
+        """Let another provider start the spans of all tracers from now on, those given out before, too."""
+        self._successor = successor
+        for tracer in list(self._tracers.values()):
+            name, version, schema_url = tracer._names
+            tracer._other = successor.get_tracer(
+                name, version or None, schema_url or None, tracer._attributes
+            )
 
     def after_fork(self) -> None:
         """Point the tracers to the scopes of this process."""
@@ -130,6 +144,8 @@ class PureTracer(trace.Tracer):
         self, recorder: Recording, names: tuple[str, str, str], attributes: Mapping[str, Any] | None
     ) -> None:
         self._names, self._attributes = names, attributes
+        self._other: trace.Tracer | None = None
+        """Who starts the spans in our place, since the service has set a provider of its own."""
         self.renew(recorder)
 
     def renew(self, recorder: Recording) -> None:
@@ -144,10 +160,21 @@ class PureTracer(trace.Tracer):
         attributes: Mapping[str, Any] | None = None,
         links: Sequence[Link] | None = None,
         start_time: int | None = None,
-        record_exception: bool = True,  # noqa: ARG002 - of the API; a span used as a context manager records
-        set_status_on_exception: bool = True,  # noqa: ARG002
+        record_exception: bool = True,
+        set_status_on_exception: bool = True,
     ) -> trace.Span:
         """Start a span without making it current."""
+        if self._other is not None:
+            return self._other.start_span(
+                name,
+                context,
+                kind,
+                attributes,
+                links,
+                start_time,
+                record_exception,
+                set_status_on_exception,
+            )
         return begin_span(Span(), self._scope, name, context, kind, attributes, links, start_time)
 
     def start_as_current_span(
@@ -163,6 +190,18 @@ class PureTracer(trace.Tracer):
         end_on_exit: bool = True,
     ) -> Any:
         """Start a span that is current inside a `with` block."""
+        if self._other is not None:
+            return self._other.start_as_current_span(
+                name,
+                context,
+                kind,
+                attributes,
+                links,
+                start_time,
+                record_exception,
+                set_status_on_exception,
+                end_on_exit,
+            )
         if (
             kind is SpanKind.INTERNAL
             and context is None

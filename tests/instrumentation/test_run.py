@@ -450,3 +450,42 @@ def test_a_password_of_the_collectors_address_is_not_said() -> None:
     assert ended.returncode == 0, ended.stderr
     assert "-> http://127.0.0.1:9;" in ended.stderr
     assert "secret" not in ended.stderr
+
+
+OWN_PROVIDER = """
+import sys, time
+import tailscope
+from opentelemetry import trace
+early = trace.get_tracer("library")
+with early.start_as_current_span("before"):
+    pass
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+exporter = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+assert trace.get_tracer_provider() is provider
+with tailscope.request("predict"), tailscope.stage("inference"):
+    with early.start_as_current_span("query"), trace.get_tracer("late").start_as_current_span("row"):
+        early.start_span("cell").end()
+spans = {span.name: span for span in exporter.get_finished_spans()}
+assert sorted(spans) == ["cell", "inference", "predict", "query", "row"], sorted(spans)
+assert spans["query"].parent.span_id == spans["inference"].context.span_id
+assert spans["cell"].parent.span_id == spans["row"].context.span_id
+assert tailscope.stats().mode == "sdk"
+"""
+
+
+def test_a_provider_that_the_service_sets_by_itself_records_from_then_on(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    program = tmp_path / "service.py"
+    program.write_text(OWN_PROVIDER)
+
+    ended = run("--", sys.executable, str(program), TAILSCOPE_ENDPOINT=receiver.endpoint)
+
+    assert ended.returncode == 0, ended.stderr
+    assert "Overriding" not in ended.stderr
+    assert [span.name for span in receiver.spans()] in ([], ["before"])

@@ -6,6 +6,7 @@ never prints, and does nothing in the processes with which multiprocessing keeps
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Final
@@ -28,4 +29,21 @@ def start_process() -> None:
         from tailscope import integrations
 
         tailscope.init()
+        give_way()
         integrations.instrument(contrib=not os.environ.get(NO_CONTRIB))
+
+
+def give_way() -> None:
+    """Let a provider that the service sets by itself take our place: our `init` came first."""
+    from opentelemetry import trace
+
+    from tailscope import _runtime
+
+    set_one = trace.set_tracer_provider
+
+    @functools.wraps(set_one)
+    def set_tracer_provider(tracer_provider: trace.TracerProvider) -> None:
+        if not _runtime.yield_to(tracer_provider):
+            set_one(tracer_provider)
+
+    trace.set_tracer_provider = set_tracer_provider
