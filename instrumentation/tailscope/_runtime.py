@@ -192,15 +192,12 @@ def yield_to(provider: trace.TracerProvider) -> bool:
     For `tailscope run`, whose `init` comes before any line of the service. OpenTelemetry takes one provider
     for each process: without this, the service's own exporter would get nothing.
     """
+    taken = False
     with _guard.guard("yield"), RUNTIME.lock:
         ours, recorder = RUNTIME.provider, RUNTIME.recorder
-        if (
-            recorder is None
-            or RUNTIME.mode != "recording"
-            or not isinstance(ours, TracerProvider)
-            or isinstance(provider, TracerProvider)
-            or getattr(trace, "_TRACER_PROVIDER", None) is not ours
-        ):
+        if recorder is None or RUNTIME.mode != "recording" or isinstance(provider, TracerProvider):
+            return False
+        if not isinstance(ours, TracerProvider) or trace.get_tracer_provider() is not ours:
             return False
         ours.hand_over(provider)
         trace._TRACER_PROVIDER = provider  # pyright: ignore[reportPrivateUsage]
@@ -208,14 +205,16 @@ def yield_to(provider: trace.TracerProvider) -> bool:
         ACTIVE.scope = None
         RUNTIME.mode, RUNTIME.provider, RUNTIME.recorder = "sdk", provider, None
         PAUSES.remove()
+        threading.Thread(target=end_recording, args=(recorder,), name="tailscope-end", daemon=True).start()
+        taken = True
+    return taken
 
-        def end() -> None:
-            _signals.stop(time.monotonic())
-            recorder.close(time.monotonic() + SHUTDOWN_S)
 
-        threading.Thread(target=end, name="tailscope-end", daemon=True).start()
-        return True
-    return False
+def end_recording(recorder: Recorder) -> None:
+    """Send what a recorder still has, and stop it."""
+    with _guard.guard("yield"):
+        _signals.stop(time.monotonic())
+        recorder.close(time.monotonic() + SHUTDOWN_S)
 
 
 def new_recorder() -> type[Recorder]:
