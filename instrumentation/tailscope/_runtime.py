@@ -192,7 +192,6 @@ def yield_to(provider: trace.TracerProvider) -> bool:
     For `tailscope run`, whose `init` comes before any line of the service. OpenTelemetry takes one provider
     for each process: without this, the service's own exporter would get nothing.
     """
-    taken = False
     with _guard.guard("yield"), RUNTIME.lock:
         ours, recorder = RUNTIME.provider, RUNTIME.recorder
         if recorder is None or RUNTIME.mode != "recording" or isinstance(provider, TracerProvider):
@@ -206,8 +205,7 @@ def yield_to(provider: trace.TracerProvider) -> bool:
         RUNTIME.mode, RUNTIME.provider, RUNTIME.recorder = "sdk", provider, None
         PAUSES.remove()
         threading.Thread(target=end_recording, args=(recorder,), name="tailscope-end", daemon=True).start()
-        taken = True
-    return taken
+    return RUNTIME.provider is provider
 
 
 def end_recording(recorder: Recorder) -> None:
