@@ -4,7 +4,7 @@ ARG BASE_IMAGE=python:3.12-slim
 
 FROM ${BASE_IMAGE} AS build
 WORKDIR /source
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md hatch_build.py ./
 COPY instrumentation instrumentation
 COPY collector collector
 COPY analyzer analyzer

@@ -149,7 +149,7 @@ class Recorder:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._encoded = threading.Condition()
         self._closed = False
-        self._taken = self._refused = self._unsent = 0
+        self._taken = self._refused = 0
         self._passes_begun = self._passes_ended = 0
         self._dropped: Counter[str] = Counter()
         self.dropped_requests = 0
@@ -271,8 +271,6 @@ class Recorder:
         is dropped and counted, and with it what is left of its request.
         """
         if span._scope.plugs is not None and not ended(span, span._scope.plugs):
-            with self._lock:
-                self._unsent += 1
             return
         with self._lock:
             if not self._closed and self._thread is None and not span._local.dropped:
