@@ -28,8 +28,9 @@ class CoreHook(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel" or wanted in {"0", "false", "no"}:
             return
         package = Path(self.root) / PACKAGE
+        self._folder = tempfile.TemporaryDirectory(prefix="tailscope-core-")  # gone with the hook
         try:
-            built = build(package, Path(tempfile.mkdtemp(prefix="tailscope-core-")))
+            built = build(package, Path(self._folder.name))
         except (Exception, SystemExit) as error:
             if wanted == "require":
                 raise
@@ -72,7 +73,8 @@ def build(package: Path, into: Path) -> Path:
 
 if __name__ == "__main__":  # for a checkout without an installation: python hatch_build.py [FOLDER]
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PACKAGE
-    made = build(folder, Path(tempfile.mkdtemp(prefix="tailscope-core-")))
-    (folder / made.name).unlink(missing_ok=True)
-    (folder / made.name).write_bytes(made.read_bytes())
+    with tempfile.TemporaryDirectory(prefix="tailscope-core-") as made_in:
+        made = build(folder, Path(made_in))
+        (folder / made.name).unlink(missing_ok=True)
+        (folder / made.name).write_bytes(made.read_bytes())
     sys.stdout.write(f"{folder / made.name}\n")

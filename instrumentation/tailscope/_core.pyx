@@ -72,7 +72,6 @@ cdef enum:
     SMALL_CHUNK_BYTES = 4096
     HAS_IS_REMOTE = 0x100
     IS_REMOTE = 0x200
-    MAX_TRACE_STATE = 4096
 
 INTERFACE = 1  # the same as in _cores.py; raise both when what the modules expect of each other changes
 
