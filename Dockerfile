@@ -20,4 +20,6 @@ WORKDIR /home/tailscope
 VOLUME /data
 EXPOSE 4317 4318 8501 8000 8100
 ENTRYPOINT ["tailscope"]
+# Refused until it is told who may come: give --ingest-token-file and --query-token-file (docs/security.md), or
+# --allow-unauthenticated where the network keeps others out, as compose.yaml does.
 CMD ["serve", "--data", "/data", "--host", "0.0.0.0"]

@@ -1,6 +1,7 @@
 """Durable ingest over real OTLP/gRPC while a reader queries, then kill -9 in the middle of a second load.
 
     python benchmarks/ingest.py [--spans 2000000] [--calls 32] [--batch 512] [--format text|json]
+    python benchmarks/ingest.py --minutes 5      the steady state: sealing on, no kill
 
 Three processes: `tailscope serve`, a load client (export calls of 512 spans with 5 attributes each, 32 in
 flight), and this one, which runs the p99-per-stage query twice a second and watches the server's memory.
@@ -10,6 +11,7 @@ Every span is new. Prints one table; exits 1 where an acknowledged span is missi
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import platform
@@ -20,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,11 @@ STAGES = ("auth", "preprocess", "queue", "inference", "postprocess", "serialize"
 TRACE_SPANS = 8
 QUERY = "select stage, count(*), quantile_cont(duration_ms, 0.99) from spans group by all order by all"
 KILL_AFTER_S = 3.0
+STRETCH_S = 10.0
+SEALING_S = 300.0
+QUIET_LOOKS = 15
+START_S = 60.0
+"""What a start may take, with the replay of a log."""
 
 
 def export_body(spans: int, rand: random.Random) -> tuple[bytes, list[bytes]]:
@@ -99,6 +105,7 @@ class Load:
         call = channel.unary_unary(EXPORT, request_serializer=None, response_deserializer=None)
         self.left = self.spans
         threads = [threading.Thread(target=self.worker, args=(call, bodies, k)) for k in range(self.calls)]
+        threading.Thread(target=self.wait_for_the_end, daemon=True).start()
         started = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -115,10 +122,17 @@ class Load:
                     "cpu_s": time.process_time(),
                     "p50_ms": at_quantile(self.taken_ms, 0.5),
                     "p99_ms": at_quantile(self.taken_ms, 0.99),
+                    "max_ms": self.taken_ms[-1] if self.taken_ms else 0.0,
                 }
             ),
             flush=True,
         )
+
+    def wait_for_the_end(self) -> None:
+        """Stop when stdin is closed."""
+        sys.stdin.read()
+        with self.guard:
+            self.left = 0
 
     def worker(self, call, bodies, seed: int) -> None:
         """Send one request after the other until none is left."""
@@ -141,7 +155,7 @@ class Load:
             except grpc.RpcError as error:
                 with self.guard:
                     self.refused += 1
-                    self.left += self.batch
+                    self.left += self.batch if self.left > 0 else 0
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     time.sleep(0.05)
                     continue
@@ -169,41 +183,39 @@ def at_quantile(ordered: list[float], q: float) -> float:
 
 @dataclass(slots=True)
 class Server:
-    """A `tailscope serve` process on free ports."""
+    """A `tailscope serve` process on free ports; a start that takes longer than a minute is ended."""
 
     data: Path
+    flags: tuple[str, ...] = ()
+    killed_after_s: float = START_S
     process: subprocess.Popen[str] = field(init=False)
     url: str = ""
     grpc_port: int = 0
 
     def __post_init__(self) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "tailscope",
-            "serve",
-            "--data",
-            str(self.data),
-            "--grpc-port",
-            "0",
-            "--http-port",
-            "0",
-        ]
+        command = [sys.executable, "-m", "tailscope", "serve", "--data", str(self.data)]
+        command += ["--grpc-port", "0", "--http-port", "0", *self.flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
-        line = (
-            self.process.stderr.readline()
-        )  # "Collecting into DIR: OTLP/gRPC HOST:PORT, OTLP/HTTP and SQL URL"
-        if "OTLP/gRPC" not in line:
-            raise SystemExit(f"the collector did not start: {line}")
+        timer = threading.Timer(self.killed_after_s, self.process.kill)
+        timer.start()
+        said: list[str] = []
+        # The line is: Collecting into DIR: OTLP/gRPC HOST:PORT, OTLP/HTTP and SQL URL.
+        while "OTLP/gRPC" not in (line := self.process.stderr.readline()):
+            said.append(line)
+            if not line:
+                timer.cancel()
+                raise SystemExit(f"the collector did not start: {' '.join(said)}")
+        if self.killed_after_s == START_S:
+            timer.cancel()
         self.grpc_port = int(line.rpartition("OTLP/gRPC ")[2].partition(",")[0].rpartition(":")[2])
         self.url = line.split()[-1]
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
-    def sql(self, query: str) -> list[list[object]]:
+    def sql(self, query: str, *, limit: int | None = None) -> list[list[object]]:
         """Return the rows of a query."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        body = json.dumps({"query": query}).encode()
+        body = json.dumps({"query": query, "limit": limit}).encode()
         request = urllib.request.Request(f"{self.url}/api/sql", body, headers)  # noqa: S310 - our own server
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own server
             return json.loads(answer.read())["rows"]
@@ -224,9 +236,10 @@ class Server:
 class Reader(threading.Thread):
     """Runs the query twice a second until `stop`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, query: str = QUERY) -> None:
         super().__init__(daemon=True)
         self.server = server
+        self.query = query
         self.stopped = threading.Event()
         self.query_ms: list[float] = []
 
@@ -235,8 +248,8 @@ class Reader(threading.Thread):
         while not self.stopped.wait(0.5):
             started = time.perf_counter()
             try:
-                self.server.sql(QUERY)
-            except (urllib.error.URLError, OSError):
+                self.server.sql(self.query)
+            except (OSError, http.client.HTTPException):
                 continue
             self.query_ms.append((time.perf_counter() - started) * 1000)
 
@@ -249,7 +262,7 @@ class Reader(threading.Thread):
 def start_load(server: Server, args: argparse.Namespace, spans: int) -> subprocess.Popen[str]:
     command = [sys.executable, __file__, "--load", str(server.grpc_port), "--spans", str(spans)]
     command += ["--calls", str(args.calls), "--batch", str(args.batch)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def last_line(load: subprocess.Popen[str]) -> dict[str, float]:
@@ -292,6 +305,7 @@ def measure(args: argparse.Namespace, work: Path) -> dict[str, object]:
         "refused_calls": int(load_result["refused"]),
         "ack_p50_ms": round(load_result["p50_ms"], 1),
         "ack_p99_ms": round(load_result["p99_ms"], 1),
+        "ack_max_ms": round(load_result["max_ms"], 1),
         "rss_peak_mib": round(peak_kb / 1024),
         "query_p50_ms": round(at_quantile(sorted(reader.query_ms), 0.5), 1),
         "query_max_ms": round(max(reader.query_ms, default=0.0), 1),
@@ -303,6 +317,68 @@ def measure(args: argparse.Namespace, work: Path) -> dict[str, object]:
         "killed_stored": stored,
         "killed_missing": max(0, acknowledged - stored),
         "recovery_s": round(recovery_s, 2),
+    }
+
+
+def measure_steady(args: argparse.Namespace, work: Path) -> dict[str, object]:
+    """Load for minutes, with sealing on; then wait until what has settled is sealed."""
+    server = Server(work / "data", flags=("--seal-spans", str(args.seal_spans), "--seal-quiet-s", "5"))
+    load = start_load(server, args, 1 << 40)
+    reader = Reader(server)
+    reader.start()
+    assert load.stdout is not None
+    rates: list[float] = []
+    before, at = 0, time.perf_counter()
+    until = at + args.minutes * 60
+    for line in load.stdout:
+        acked, now = json.loads(line)["acked"], time.perf_counter()
+        if now - at >= STRETCH_S:
+            rates.append((acked - before) / (now - at))
+            before, at = acked, now
+        if now > until:
+            break
+    assert load.stdin is not None
+    load.stdin.close()
+    result = last_line(load)
+    reader.stop()
+    cpu, peak_kb = server.cpu_s(), server.status("VmHWM")
+    stored = int(str(server.sql("select count(*) from spans")[0][0]))
+    sealed = wait_for_sealing(server, result["acked"])
+    server.process.terminate()
+    server.process.wait(120)
+    n = result["acked"]
+    return {
+        "minutes": args.minutes,
+        "spans_per_s": round(n / result["seconds"]),
+        "slowest_10_s_spans_per_s": round(min(rates, default=0)),
+        "spans": int(n),
+        "missing": max(0, int(n) - stored),
+        "refused_calls": int(result["refused"]),
+        "ack_p50_ms": round(result["p50_ms"], 1),
+        "ack_p99_ms": round(result["p99_ms"], 1),
+        "ack_max_ms": round(result["max_ms"], 1),
+        "rss_peak_mib": round(peak_kb / 1024),
+        "query_p50_ms": round(at_quantile(sorted(reader.query_ms), 0.5), 1),
+        "query_max_ms": round(max(reader.query_ms, default=0.0), 1),
+        "server_cpu_us_per_span": round(cpu / n * 1e6, 2),
+        **sealed,
+    }
+
+
+def wait_for_sealing(server: Server, spans: float) -> dict[str, object]:
+    """Wait until no more is sealed, and return what the segments hold and take."""
+    query = "select count(*), coalesce(sum(span_count), 0), coalesce(sum(size_bytes), 0) from segment_rows"
+    segments = sealed = size = quiet = 0
+    deadline = time.perf_counter() + SEALING_S
+    while quiet < QUIET_LOOKS and sealed < spans and time.perf_counter() < deadline:
+        time.sleep(2)
+        last = sealed
+        segments, sealed, size = (int(str(number)) for number in server.sql(query)[0])
+        quiet = quiet + 1 if sealed == last else 0
+    return {
+        "segments": segments,
+        "sealed_spans": sealed,
+        "bytes_per_sealed_span": round(size / sealed, 1) if sealed else None,
     }
 
 
@@ -327,6 +403,13 @@ def main() -> int:
     parser.add_argument("--spans", type=int, default=2_000_000)
     parser.add_argument("--calls", type=int, default=32, help="export calls in flight")
     parser.add_argument("--batch", type=int, default=512, help="spans a call")
+    parser.add_argument("--minutes", type=float, help="load for so long, with sealing on, and kill nothing")
+    parser.add_argument(
+        "--seal-spans",
+        type=int,
+        default=1_000_000,
+        help="with --minutes: spans after which a segment is sealed",
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--load", type=int, metavar="PORT", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -334,17 +417,20 @@ def main() -> int:
         Load(args.load, args.spans, args.calls, args.batch).run()
         return 0
     with tempfile.TemporaryDirectory() as work:
-        result = measure(args, Path(work))
-    result["machine"] = machine()
-    result["command"] = (
-        f"python benchmarks/ingest.py --spans {args.spans} --calls {args.calls} --batch {args.batch}"
+        result = measure_steady(args, Path(work)) if args.minutes else measure(args, Path(work))
+    much = (
+        f"--minutes {args.minutes:g} --seal-spans {args.seal_spans}"
+        if args.minutes
+        else f"--spans {args.spans}"
     )
+    result["machine"] = machine()
+    result["command"] = f"python benchmarks/ingest.py {much} --calls {args.calls} --batch {args.batch}"
     if args.format == "json":
         print(json.dumps(result))
     else:
         for name, value in result.items():
             print(f"{name:<24} {value}")
-    return 1 if result["killed_missing"] else 0
+    return 1 if result.get("killed_missing") or result.get("missing") else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tailscope_analyzer._answer import SqlResult
     from tailscope_analyzer._arguments import parse_percentile, parse_time
     from tailscope_analyzer._client import Client, connect
     from tailscope_analyzer._detail import trace_detail
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tailscope_analyzer._mapping import stage_of
     from tailscope_analyzer._report import Report
     from tailscope_analyzer._schema import LEDGER_SCHEMA, REQUESTS_SCHEMA, SPANS_SCHEMA
-    from tailscope_analyzer._source import Selection, Source, SqlResult, open_source
+    from tailscope_analyzer._source import Selection, Source, open_source
     from tailscope_analyzer._tail import report
     from tailscope_analyzer._traces import Traces, ledger
     from tailscope_analyzer._waterfall import render_trace
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "_answer": ("SqlResult",),
     "_arguments": ("parse_percentile", "parse_time"),
     "_client": ("Client", "connect"),
     "_detail": ("trace_detail",),
@@ -59,7 +61,7 @@ _HOME = {
     "_mapping": ("stage_of",),
     "_report": ("Report",),
     "_schema": ("LEDGER_SCHEMA", "REQUESTS_SCHEMA", "SPANS_SCHEMA"),
-    "_source": ("Selection", "Source", "SqlResult", "open_source"),
+    "_source": ("Selection", "Source", "open_source"),
     "_tail": ("report",),
     "_traces": ("Traces", "ledger"),
     "_waterfall": ("render_trace",),

@@ -1,15 +1,14 @@
 """Asking a collector over HTTP.
 
-Owns the wire of the query side: `POST /api/sql` (Arrow in return; cut off at the row cap when the header
-`X-Tailscope-Truncated` or the schema's metadata `truncated` says `true`), `GET /api/report` (arguments
-spelt as on the command line), `GET /api/traces/ID`, `GET /healthz`. Needs nothing but the standard library,
+Owns the requests of the query side: `POST /api/sql` (Arrow in return, read as it comes), `GET /api/report`
+and `/api/findings` (arguments spelt as on the command line), `GET /api/traces/ID`, `GET /healthz`. Needs nothing but the standard library,
 keeps no state between calls and may be used by several threads.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,10 +17,12 @@ from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from tailscope.conventions import DEFAULT_HTTP_PORT
+from tailscope_analyzer._answer import SqlResult
+from tailscope_analyzer._credentials import ENV_TOKEN, ENV_TOKEN_FILE, Credentials, credentials
 from tailscope_analyzer._errors import AnalyzerError, InputError, NotFoundError, QueryError, SourceError
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._report import Report
-from tailscope_analyzer._source import Selection, SqlResult
+from tailscope_analyzer._source import Selection
 from tailscope_analyzer._traces import Traces
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-ENV_TOKEN: Final = "TAILSCOPE_TOKEN"  # noqa: S105  the name of the variable, not a token
 TRUNCATED_HEADER: Final = "X-Tailscope-Truncated"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 TIMEOUT_S: Final = 120.0
@@ -41,19 +41,43 @@ MOST_ROWS: Final = 2**31 - 1
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def connect(url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> Client:
+def connect(
+    url: str,
+    *,
+    token: str | None = None,
+    token_file: str | None = None,
+    ca_file: str | None = None,
+    client_cert: str | None = None,
+    client_key: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Client:
     """Return a client of the collector at `url`; nothing is sent before the first question.
+
+    What is None comes from the environment: TAILSCOPE_TOKEN, TAILSCOPE_TOKEN_FILE, TAILSCOPE_CA_FILE,
+    TAILSCOPE_CLIENT_CERT and TAILSCOPE_CLIENT_KEY. Raises InputError for a URL or a file that cannot be used.
 
     Args:
         url: such as `http://127.0.0.1:4318`.
-        token: query token; the variable TAILSCOPE_TOKEN where it is None.
+        token: query token.
+        token_file: file whose first line is the query token.
+        ca_file: PEM of who signed the collector's certificate; the system's authorities where it is None.
+        client_cert: PEM of our own certificate, where the collector asks for one.
+        client_key: PEM of its key.
         timeout_s: how long to wait for an answer.
 
     """
+    given = credentials(
+        token=token, token_file=token_file, ca_file=ca_file, client_cert=client_cert, client_key=client_key
+    )
+    return connect_with(url, given, timeout_s=timeout_s)
+
+
+def connect_with(url: str, given: Credentials, *, timeout_s: float = TIMEOUT_S) -> Client:
+    """Return a client that shows these credentials; raises InputError as `connect` does."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise InputError(f"Not a collector's URL: {url!r}. It looks like http://127.0.0.1:4318.")
-    return Client(url.rstrip("/"), token=token or os.environ.get(ENV_TOKEN) or None, timeout_s=timeout_s)
+    return Client(url.rstrip("/"), given, timeout_s=timeout_s)
 
 
 TRACES = """\
@@ -72,13 +96,18 @@ order by start_time, trace_id"""
 class Client:
     """Ask one collector; a `Source` over HTTP."""
 
-    def __init__(self, url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, url: str, given: Credentials | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url
-        self._token = token
+        self._given = given or Credentials()
         self._timeout_s = timeout_s
-        # A proxy from the environment cannot reach this machine's own loopback.
-        direct = urllib.parse.urlsplit(url).hostname in LOOPBACK
-        self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if direct else []))
+        parts = urllib.parse.urlsplit(url)
+        handlers: list[urllib.request.BaseHandler] = []
+        if parts.hostname in LOOPBACK:
+            # A proxy from the environment cannot reach this machine's own loopback.
+            handlers.append(urllib.request.ProxyHandler({}))
+        if parts.scheme == "https":
+            handlers.append(urllib.request.HTTPSHandler(context=self._given.tls()))
+        self._opener = urllib.request.build_opener(*handlers)
 
     def answers(self) -> bool:
         """Tell within two seconds whether a collector is there."""
@@ -89,19 +118,16 @@ class Client:
         return True
 
     def sql(self, query: str, *, limit: int | None = None) -> SqlResult:
-        """Run one SELECT; raises QueryError with the database's message when it cannot be run."""
-        import pyarrow as pa
+        """Run one SELECT; raises QueryError with the database's message when it cannot be run.
+
+        Of a long answer the rest is fetched when it is asked for: see `SqlResult`.
+        """
+        from tailscope_analyzer._rows_over_http import RowsOverHttp
 
         body = json.dumps({"query": query} if limit is None else {"query": query, "limit": limit})
-        answer, headers = self._send("/api/sql", body=body.encode(), accept=ARROW)
-        try:
-            table = pa.ipc.open_stream(answer).read_all()
-        except pa.ArrowInvalid as error:
-            raise SourceError(
-                f"{self.url} did not answer with an Arrow stream. Is it a Tailscope collector?"
-            ) from error
-        said = headers.get(TRUNCATED_HEADER) or (table.schema.metadata or {}).get(b"truncated", b"").decode()
-        return SqlResult(table, truncated=said.lower() in {"true", "1"})
+        response = self._open("/api/sql", body=body.encode(), accept=ARROW)
+        said = str(response.headers.get(TRUNCATED_HEADER, "")).lower()
+        return SqlResult.begun(RowsOverHttp(response, self.url, truncated=said in {"true", "1"}))
 
     def traces(
         self,
@@ -124,22 +150,29 @@ class Client:
 
     def report(self, selection: Selection | None = None, *, percentile: float = 0.99) -> Report:
         """Let the collector explain the tail of the selected requests."""
-        chosen = selection or Selection()
-        wanted = {
-            "service": chosen.service,
-            "operation": chosen.operation,
-            "where": chosen.where,
-            "since": _iso(chosen.since),
-            "until": _iso(chosen.until),
-            "percentile": f"{percentile * 100:.10g}",
-        }
-        given = {name: value for name, value in wanted.items() if value is not None}
-        answer, _ = self._send(f"/api/report?{urllib.parse.urlencode(given)}")
+        answer, _ = self._send(f"/api/report?{_parameters(selection or Selection(), percentile)}")
         return Report.from_json(answer)
+
+    def keep(self, selection: Selection, *, percentile: float = 0.99, name: str) -> tuple[str, Report]:
+        """Make a report, and keep it and the traces that it names; returns its id and the report."""
+        asked = f"{_parameters(selection, percentile)}&{urllib.parse.urlencode({'name': name})}"
+        answer, _ = self._send(f"/api/findings?{asked}", body=b"")
+        made = json.loads(answer)
+        return str(made["finding_id"]), Report.from_json(json.dumps(made["report"]))
+
+    def forget(self, finding_id: str) -> None:
+        """Let go of a kept report and of its traces; raises NotFoundError."""
+        self._send(f"/api/findings/{urllib.parse.quote(finding_id, safe='')}", method="DELETE")
 
     def trace(self, trace_id: str) -> dict[str, Any]:
         """Describe one trace; raises NotFoundError when the collector does not know it."""
-        answer, _ = self._send(f"/api/traces/{urllib.parse.quote(trace_id.strip().lower(), safe='')}")
+        wanted = urllib.parse.quote(trace_id.strip().lower(), safe="")
+        answer, _ = self._send(f"/api/traces/{wanted}?form=detail")
+        return cast("dict[str, Any]", json.loads(answer))
+
+    def about(self) -> dict[str, Any]:
+        """Return what the collector says of itself: version, health, counters since its start."""
+        answer, _ = self._send("/api/info")
         return cast("dict[str, Any]", json.loads(answer))
 
     def close(self) -> None:
@@ -171,16 +204,32 @@ class Client:
         body: bytes | None = None,
         accept: str = "application/json",
         timeout_s: float | None = None,
+        method: str | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
+        try:
+            with self._open(path, body=body, accept=accept, timeout_s=timeout_s, method=method) as response:
+                return response.read(), response.headers
+        except (OSError, HTTPException) as error:
+            raise self._unreachable(error) from error
+
+    def _open(
+        self,
+        path: str,
+        *,
+        body: bytes | None = None,
+        accept: str = "application/json",
+        timeout_s: float | None = None,
+        method: str | None = None,
+    ) -> Any:
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        request = urllib.request.Request(self.url + path, data=body, headers=headers)  # noqa: S310  scheme checked
+        request = urllib.request.Request(self.url + path, body, headers, method=method)  # noqa: S310  scheme checked
+        for name, value in self._given.headers().items():
+            # A redirect may lead to another host, which must not learn the token.
+            request.add_unredirected_header(name, value)
         try:
-            with self._opener.open(request, timeout=timeout_s or self._timeout_s) as response:
-                return response.read(), response.headers
+            return self._opener.open(request, timeout=timeout_s or self._timeout_s)
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(error, path) from error
@@ -193,7 +242,12 @@ class Client:
                 f"{self.url} does not speak HTTP; that may be the gRPC port, the HTTP port is "
                 f"{DEFAULT_HTTP_PORT} by default."
             )
-        reason = readable(str(getattr(error, "reason", None) or error), MOST_OF_AN_ANSWER)
+        cause = getattr(error, "reason", None) or error
+        reason = readable(str(cause), MOST_OF_AN_ANSWER)
+        if isinstance(cause, RemoteDisconnected | ConnectionResetError | ssl.SSLEOFError):
+            return SourceError(f"{self.url} hung up: {reason}. {_hung_up_hint(self.url)}")
+        if isinstance(cause, ssl.SSLError):
+            return SourceError(f"Cannot talk TLS with {self.url}: {reason}. {_tls_hint(cause)}")
         return SourceError(
             f"Cannot reach a collector at {self.url}: {reason}. "
             "Start one with 'tailscope serve --data DIR', or pass another --url, or --data DIR."
@@ -208,10 +262,38 @@ class Client:
             where, answer = self.url + path.partition("?")[0], readable(text, MOST_OF_AN_ANSWER)
             code, message = "unexpected", f"{where} answered {error.code}: {answer}"
         if error.code == 401:
-            return QueryError(f"{self.url} wants a query token: set {ENV_TOKEN}.", code=code, status=401)
+            does = "does not take this token" if self._given.token else "wants a query token"
+            way = f"set {ENV_TOKEN} or {ENV_TOKEN_FILE}, or pass --token-file"
+            return QueryError(f"{self.url} {does}: {way}.", code=code, status=401)
         if error.code == 404:
             return NotFoundError(message)
         return QueryError(message, code=code, status=error.code)
+
+
+def _tls_hint(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "Name who signed its certificate with --ca-file, and ask it by a name that is in it."
+    return "Does it speak TLS at all? Without --tls-cert a collector's URL begins with http://."
+
+
+def _hung_up_hint(url: str) -> str:
+    # A server that finds no certificate, or no TLS, often closes without a word.
+    if url.startswith("https:"):
+        return "If it asks for a certificate of ours, pass --client-cert and --client-key."
+    return "If it speaks TLS, its URL begins with https://; otherwise it has stopped or is too busy."
+
+
+def _parameters(chosen: Selection, percentile: float) -> str:
+    """Spell a selection as `/api/report` takes it."""
+    wanted = {
+        "service": chosen.service,
+        "operation": chosen.operation,
+        "where": chosen.where,
+        "since": _iso(chosen.since),
+        "until": _iso(chosen.until),
+        "percentile": f"{percentile * 100:.10g}",
+    }
+    return urllib.parse.urlencode({name: value for name, value in wanted.items() if value is not None})
 
 
 def _iso(when: datetime | None) -> str | None:

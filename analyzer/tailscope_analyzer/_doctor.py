@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tailscope.conventions import UNKNOWN_SERVICE
 from tailscope_analyzer import _doctor_queries as queries
+from tailscope_analyzer._doctor_collector import examine_collector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +49,8 @@ class Check:
 
     check: str
     """`arrival`, `name`, `stages`, `coverage`, `complete`, `orphans`, `dropped`, `limits`, `clock`,
-    `duration`, `instance` or `report`."""
+    `duration`, `instance`, `report`, or of the collector itself `ready`, `refused`, `rejected`,
+    `duplicates`, `late`, `repaired`, `commits`, `upkeep`, `queue`, `disk`."""
     subject: str
     """The service, the pair of services, or the instance."""
     verdict: Verdict
@@ -97,6 +99,7 @@ def examine(
     until: datetime | None,
     quality: str | None = None,
     live: bool = False,
+    about: dict[str, Any] | None = None,
 ) -> Examination:
     """Examine what is stored of a window.
 
@@ -107,6 +110,7 @@ def examine(
         until: its end, exclusive; None for now.
         quality: the verdict of a report over the same window, where one was made.
         live: a collector was asked that runs, and the window reaches to now.
+        about: what the collector that was asked says of itself, where one was.
 
     """
     window = queries.window(since, until)
@@ -114,9 +118,10 @@ def examine(
     def rows(query: str) -> Rows:
         return ask(query.format(**window))
 
+    of_collector = [] if about is None else [Check(*found) for found in examine_collector(about)]
     services = rows(queries.SERVICES)
     if not services:
-        return Examination((nothing(ask(queries.NEWEST), since),), since, until)
+        return Examination((nothing(ask(queries.NEWEST), since), *of_collector), since, until)
     found = [
         *arrivals(services, now),
         *(silence(services, now) if live else ()),
@@ -127,6 +132,7 @@ def examine(
         *clocks(rows(queries.CLOCKS)),
         *instances(rows(queries.INSTANCES)),
         *report_quality(quality),
+        *of_collector,
     ]
     return Examination(tuple(found), since, until)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_NAMED: Final = 3
 SERVER_ERROR: Final = 500
+MOST_COUNTED: Final = 9e18
 
 
 def notes_on(requests: pl.DataFrame, selection: Selection) -> tuple[str, ...]:
@@ -27,8 +28,8 @@ def _mixed(requests: pl.DataFrame, selection: Selection) -> str:
     """Tell requests of several kinds apart, where the selection does not choose one."""
     kinds = (
         requests.group_by("service", "operation")
-        .len()
-        .sort("len", "service", "operation", descending=[True, False, False])
+        .agg(_count())
+        .sort("count", "service", "operation", descending=[True, False, False])
     )
     services = kinds["service"].n_unique()
     if len(kinds) < 2 or (selection.operation is not None and services < 2):
@@ -47,5 +48,11 @@ def _mixed(requests: pl.DataFrame, selection: Selection) -> str:
 
 def _failed(requests: pl.DataFrame) -> str:
     is_failed = (pl.col("status") == "error") | (pl.col("http_status") >= SERVER_ERROR)
-    failed = int(requests.select(is_failed.fill_null(False).sum()).item())
-    return f"{failed:,} of {len(requests):,} requests failed." if failed else ""
+    failed = int(requests.filter(is_failed.fill_null(False)).select(_count()).item())
+    return f"{failed:,} of {requests.select(_count()).item():,} requests failed." if failed else ""
+
+
+def _count() -> pl.Expr:
+    """Count requests by what they stand for; a sender may claim 2^62 for each, so that the sum is bounded."""
+    count = pl.col("sample_weight").fill_null(1.0).sum().round().clip(0, MOST_COUNTED)
+    return count.cast(pl.Int64).alias("count")

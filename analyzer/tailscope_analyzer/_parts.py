@@ -47,19 +47,22 @@ class Parts:
 
 
 def split_requests(traces: Traces) -> Parts:
-    """Order the requests that count and lay out their parts."""
+    """Order the requests that count and lay out their parts; one of weight 0 stands for none and does not."""
     requests = (
         traces.requests.filter(pl.col("counted") & pl.col("duration_ns").is_not_null())
         .select("trace_id", "service", "duration_ns", "duration_ms", pl.col("sample_weight").fill_null(1.0))
         .sort("duration_ns", "trace_id")
     )
     weight = requests["sample_weight"].to_numpy()
-    wrong = int((~(np.isfinite(weight) & (weight > 0))).sum())
+    wrong = int((~(np.isfinite(weight) & (weight >= 0))).sum())
     if wrong:
         raise InputError(
-            f"{wrong} of {len(requests)} requests have a sample_weight that is no positive number. "
+            f"{wrong} of {len(requests)} requests have a sample_weight that is negative or no number. "
             "Leave them out, or let the weight be null: that counts as 1."
         )
+    if not weight.all():
+        requests = requests.filter(pl.Series(weight > 0))
+        weight = weight[weight > 0]
     cells, parts = _cells(requests, traces.ledger)
     row, part, self_ns = _with_the_rest(requests, cells, parts)
     by_name = sorted(range(len(parts)), key=lambda number: parts[number])

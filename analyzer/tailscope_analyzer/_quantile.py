@@ -7,10 +7,10 @@ values are sums of.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import betainc
+from scipy.special import betainc, betaincinv
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Floats
@@ -30,15 +30,50 @@ def sample_quantile(ordered: Floats, q: float) -> float:
 def weighted_quantile(ordered: Floats, weight: Floats, q: float) -> float:
     """Return the q-quantile of ascending values that stand for `weight` (at least 1) requests each.
 
-    The same as `sample_quantile` of the values repeated so many times.
+    The same as `sample_quantile` of the values repeated so many times, and as `quantile_w` in SQL.
     """
-    if np.all(weight == weight[0]):
+    if np.all(weight == 1.0):
         return sample_quantile(ordered, q)
     until = np.cumsum(weight / np.min(np.r_[weight, 1.0]))
     first = np.r_[0.0, until[:-1]]
     places = np.column_stack([first, until - 1.0]).ravel()
     last: float = until[-1] - 1.0
     return float(np.interp(q * last, places, np.repeat(ordered, 2)))
+
+
+def effective_size(weight: Floats, q: float) -> float:
+    """Return how many unsampled requests would tell as much about the q-quantile; values in ascending order.
+
+    The variance of the weighted share of requests below the quantile is that of so many equal ones (Woodruff
+    1952). Where weights have nothing to do with latency this is Kish's size, sum(w)^2 / sum(w^2); where all
+    slow requests were kept a high quantile is known better, and a low one worse, than that says.
+    """
+    if np.all(weight == weight[0]):
+        return float(len(weight))
+    scaled = weight / weight.max()
+    total = float(scaled.sum())
+    inside = np.clip((q * total - np.r_[0.0, np.cumsum(scaled)[:-1]]) / scaled, 0.0, 1.0)
+    below, both = float((inside * scaled**2).sum()), float((scaled**2).sum())
+    return q * (1 - q) * total**2 / ((1 - q) ** 2 * below + q**2 * (both - below))
+
+
+def quantile_interval(ordered: Floats, weight: Floats, q: float) -> tuple[float, float]:
+    """Return a 95 % interval of the q-quantile of the population, whatever its distribution.
+
+    Clopper and Pearson's interval of the share of requests below the quantile, at its effective size, read
+    back from the sample (Korn and Graubard 1998).
+    """
+    n = effective_size(weight, q)
+    low = float(betaincinv(n * q, n * (1 - q) + 1, 0.025))
+    high = float(betaincinv(n * q + 1, n * (1 - q), 0.975))
+    shares = np.cumsum(weight) / weight.sum()
+    return _reached(ordered, shares, low), _reached(ordered, shares, high)
+
+
+def _reached(ordered: Floats, shares: Floats, share: float) -> float:
+    """Return the first value up to which the share lies; between ranks an interval would be too short."""
+    at: Any = np.searchsorted(shares, share)
+    return float(ordered[min(int(at), len(ordered) - 1)])
 
 
 class Smoother:

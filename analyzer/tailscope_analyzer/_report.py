@@ -43,6 +43,17 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
+class LatencyIntervals:
+    """Hold a 95 % interval in ms for each sample quantile; None where too few requests lie beyond it."""
+
+    p50: tuple[float, float] | None = None
+    p90: tuple[float, float] | None = None
+    p95: tuple[float, float] | None = None
+    p99: tuple[float, float] | None = None
+    p999: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """Say what a typical request is: the smoothed median, or the mean of the faster half and why."""
 
@@ -62,6 +73,12 @@ class Quality:
     clock_grain_ns: int | None
     sampled: bool
     verdict: str
+    stored: int | None = None
+    """Requests that are stored and count; fewer than the report's `requests` where they were sampled."""
+    sampled_share: float | None = None
+    """Stored requests by those that they stand for; 1 where nothing was sampled."""
+    effective: float | None = None
+    """How many unsampled requests would tell as much about the percentile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,7 @@ class Report:
     version: int
     window: Window
     requests: int
+    """How many requests there were: stored ones counted by what they stand for."""
     percentile: float
     latency_ms: Latency
     excess_ms: float
@@ -137,6 +155,9 @@ class Report:
     """The sample quantile that `percentile` names, in ms."""
     notes: tuple[str, ...] = ()
     """What to know about the requests before reading on, a sentence each."""
+    latency_ci95_ms: LatencyIntervals = LatencyIntervals()
+    excess_ci95_ms: tuple[float, float] | None = None
+    """A 95 % interval of `excess_ms`; None where there is no split."""
 
     @property
     def tail_ms(self) -> float | None:
@@ -194,7 +215,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         latency_ms=Latency(**data["latency_ms"]),
         excess_ms=data["excess_ms"],
         baseline=Baseline(**data["baseline"]),
-        quality=Quality(**data["quality"]),
+        quality=_row(Quality, data["quality"]),
         stages=tuple(_row(StageRow, row) for row in data["stages"]),
         services=tuple(_row(ServiceRow, row) for row in data["services"]),
         edges=tuple(_row(EdgeRow, row) for row in data["edges"]),
@@ -204,6 +225,8 @@ def _report(data: Mapping[str, Any]) -> Report:
         slowest=tuple(_row(SlowRequest, row) for row in data["slowest"]),
         percentile_ms=data.get("percentile_ms"),
         notes=tuple(data.get("notes", ())),
+        latency_ci95_ms=_row(LatencyIntervals, data.get("latency_ci95_ms") or {}),
+        excess_ci95_ms=_pair(data.get("excess_ci95_ms")),
     )
 
 
@@ -211,6 +234,10 @@ def _row(kind: Any, data: Mapping[str, Any]) -> Any:
     """Build one row from the fields it knows; a newer report may say more."""
     known = {field.name for field in fields(kind)}
     values = {name: value for name, value in data.items() if name in known}
-    for name in {"ci95_ms", "callees"} & values.keys():
+    for name in [name for name, value in values.items() if isinstance(value, list)]:
         values[name] = tuple(values[name])
     return kind(**values)
+
+
+def _pair(values: Any) -> tuple[float, float] | None:
+    return None if values is None else (values[0], values[1])

@@ -71,7 +71,19 @@ def window_line(report: Report) -> str:
         f"from {_between(window.start, window.end)} UTC" if window.start and window.end else "",
     ]
     requests = "1 request" if report.requests == 1 else f"{report.requests:,} requests"
-    return ", ".join([requests, *(part for part in chosen if part)])
+    return ", ".join([requests + _sampled(report), *(part for part in chosen if part)])
+
+
+def _sampled(report: Report) -> str:
+    """Say how many of the requests are stored, and how much they tell; empty where nothing was sampled."""
+    quality = report.quality
+    if not quality.sampled or quality.stored is None or quality.effective is None:
+        return ""
+    name = percentile_name(report.percentile)
+    return (
+        f" (sampled: {quality.stored:,} stored, which tell as much about {name} as {quality.effective:,.0f} "
+        "unsampled ones)"
+    )
 
 
 def baseline_line(report: Report) -> str:
@@ -93,7 +105,15 @@ def quality_line(report: Report) -> str:
     complete = "" if quality.complete_share is None else f"{quality.complete_share:.1%} of traces complete"
     orphans = f"{quality.orphans:,} orphan spans" if quality.orphans else ""
     said = "" if quality.verdict == "ok" else quality.verdict
-    return "; ".join(part for part in (complete, orphans, said) if part)
+    return "; ".join(part for part in (complete, orphans, said, _intervals(report)) if part)
+
+
+def _intervals(report: Report) -> str:
+    """Give the intervals of the sample quantiles where requests were sampled; empty elsewhere."""
+    found = report.latency_ci95_ms
+    named = (("p50", found.p50), ("p90", found.p90), ("p95", found.p95), ("p99", found.p99))
+    told = [f"{name} {milliseconds(ci[0])} to {milliseconds(ci[1])}" for name, ci in named if ci is not None]
+    return f"95 % intervals: {', '.join(told)}" if report.quality.sampled and told else ""
 
 
 def is_marked(row: StageRow, report: Report) -> bool:

@@ -6,10 +6,11 @@ null.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from tailscope.conventions import SPAN_KINDS
 from tailscope_analyzer._arrow import frame_of
@@ -21,6 +22,7 @@ from tailscope_analyzer._schema import REQUESTS_SCHEMA, polars_schema
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Floats, Ints
+    from tailscope_analyzer._arrow import Column
     from tailscope_analyzer._ledger import Assembly
 
 
@@ -49,7 +51,7 @@ def request_rows(whole: Assembly) -> pl.DataFrame:
             "instance": text["instance"].cast(pl.String),
             "span_count": np.bincount(spans.trace.codes, minlength=traces),
             "complete": ~forest.root_missing & (orphans == 0) & sane,
-            "sample_weight": np.ones(traces),
+            "sample_weight": _weights(spans.table["sample_weight"].take(entry)),
             "start_unix_nano": start,
             "duration_ns": pl.Series(duration).set(pl.Series(~sane), None),
             "root_span_id": text["span_id"].cast(pl.String),
@@ -115,6 +117,13 @@ def _spread(name: str, picked: pl.Series, trace: Ints, traces: int) -> pl.Series
     at = np.full(traces, len(picked), dtype=np.int64)
     at[trace] = np.arange(len(picked))
     return picked.extend_constant(None, 1).gather(pl.Series(at)).alias(name)
+
+
+def _weights(column: Column) -> Floats:
+    """Return how many requests each entry span stands for."""
+    numbers: Any = column.cast(pa.float64())
+    weights: Floats = numbers.fill_null(1.0).to_numpy()
+    return weights
 
 
 def _names(values: list[str], codes: Ints) -> pl.Series:

@@ -44,6 +44,7 @@ SPANS_SCHEMA: Final = _schema(
         ("attributes", ATTRIBUTES),
         ("events", pa.list_(EVENT)),
         ("links", pa.list_(LINK)),
+        ("sample_weight", pa.float64()),  # how many spans this one stands for; null is 1
     ]
 )
 

@@ -1,28 +1,27 @@
 """Where requests come from: a collector's URL or a data directory, behind one protocol.
 
-Owns `Source`, the `Selection` of requests, the result of a query, and the rule by which a command finds its
-data (argument, environment, a collector on the default port, the default directory). Knows no store: a data
-directory is opened by whoever registered itself under the entry points `tailscope.stores`.
+Owns `Source`, the `Selection` of requests, and the rule by which a command finds its data (argument,
+environment, a collector on the default port, the default directory). Knows no store: a data directory is
+opened by whoever registered itself under the entry points `tailscope.stores`.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tailscope.conventions import DEFAULT_DATA_DIR, DEFAULT_URL, ENV_DATA, ENV_URL, STORES_GROUP
+from tailscope_analyzer._credentials import Credentials, credentials
 from tailscope_analyzer._errors import InputError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import polars as pl
-    import pyarrow as pa
-
+    from tailscope_analyzer._answer import SqlResult
     from tailscope_analyzer._report import Report
     from tailscope_analyzer._traces import Traces
 
@@ -58,36 +57,14 @@ class Selection:
             parts.append(f"({self.where}\n)")
         return " and ".join(parts) or "true"
 
-
-@dataclass(frozen=True, slots=True)
-class SqlResult:
-    """Hold the answer to a query; `truncated` says that the row cap cut it."""
-
-    table: pa.Table
-    truncated: bool = False
-
-    @property
-    def columns(self) -> list[str]:
-        """Name the columns in order."""
-        return list(self.table.column_names)
-
-    @property
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows as tuples of Python values."""
-        from tailscope_analyzer._arrow import values_of
-
-        columns = [values_of(column) for column in self.table.columns]
-        return list(zip(*columns, strict=True))
-
-    def arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table."""
-        return self.table
-
-    def pl(self) -> pl.DataFrame:
-        """Return the rows as a Polars frame; of two columns of one name the second becomes `name_1`."""
-        from tailscope_analyzer._arrow import frame_of, plain_table
-
-        return frame_of(plain_table(self.table))
+    def window(self, column: str) -> str:
+        """Return the SQL condition that a column of Unix nanoseconds lies in the window; `true` without one."""
+        parts: list[str] = []
+        if self.since is not None:
+            parts.append(f"{column} >= {_unix_nanoseconds(self.since)}")
+        if self.until is not None:
+            parts.append(f"{column} < {_unix_nanoseconds(self.until)}")
+        return " and ".join(parts) or "true"
 
 
 class Source(Protocol):
@@ -105,6 +82,14 @@ class Source(Protocol):
         """Explain the tail of the selected requests."""
         ...
 
+    def keep(self, selection: Selection, *, percentile: float = 0.99, name: str) -> tuple[str, Report]:
+        """Make a report, and keep it and the traces that it names past retention; returns its id and it."""
+        ...
+
+    def forget(self, finding_id: str) -> None:
+        """Let go of a kept report and of its traces; raises NotFoundError when it is unknown."""
+        ...
+
     def trace(self, trace_id: str) -> dict[str, Any]:
         """Describe one trace; raises NotFoundError when it is unknown."""
         ...
@@ -114,23 +99,26 @@ class Source(Protocol):
         ...
 
 
-def open_source(url: str | None = None, data: str | None = None) -> Source:
+def open_source(
+    url: str | None = None, data: str | None = None, *, given: Credentials | None = None
+) -> Source:
     """Open what a command was pointed at.
 
     The argument wins, then TAILSCOPE_URL and TAILSCOPE_DATA, then a collector that answers on the default
-    URL, then the default data directory. Raises SourceError, which says what was tried.
+    URL, then the default data directory. A collector at a URL is asked with the credentials, those of the
+    environment where none are given. Raises SourceError, which says what was tried.
     """
-    from tailscope_analyzer._client import connect
+    from tailscope_analyzer._client import connect_with
 
     if url and data:
         raise InputError(f"Both a URL ({url}) and a data directory ({data}) were given. Give one of them.")
     if not url and not data:
         url, data = os.environ.get(ENV_URL), os.environ.get(ENV_DATA)
     if url:
-        return connect(url)
+        return connect_with(url, given or credentials())
     if data:
         return _open_store(data)
-    default = connect(DEFAULT_URL)
+    default = connect_with(DEFAULT_URL, given or credentials())
     if default.answers():
         return default
     default.close()
@@ -163,6 +151,11 @@ def _literal(text: str) -> str:
     if "\x00" in text:
         raise InputError(f"A name cannot contain a NUL character: {text!r}")
     return "'" + text.replace("'", "''") + "'"
+
+
+def _unix_nanoseconds(when: datetime) -> int:
+    since_epoch = (when if when.tzinfo else when.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since_epoch // timedelta(microseconds=1)) * 1000
 
 
 def _timestamp(when: datetime) -> str:

@@ -15,13 +15,14 @@ import numpy as np
 from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._notes import notes_on
 from tailscope_analyzer._parts import Part, Parts, split_requests
-from tailscope_analyzer._quality import is_enough, judge_quality
-from tailscope_analyzer._quantile import Smoother, weighted_quantile
+from tailscope_analyzer._quality import carries, is_enough, judge_quality
+from tailscope_analyzer._quantile import Smoother, effective_size, quantile_interval, weighted_quantile
 from tailscope_analyzer._report import (
     VERSION,
     Baseline,
     EdgeRow,
     Latency,
+    LatencyIntervals,
     Report,
     ServiceRow,
     SlowRequest,
@@ -63,11 +64,11 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
     split = split_requests(traces)
     n = len(split.duration_ms)
     chosen = selection or Selection()
-    tail = _explain(split, percentile) if is_enough(n, percentile) else None
+    tail = _explain(split, percentile) if carries(split.weight, percentile) else None
     return Report(
         version=VERSION,
         window=_window(traces, chosen),
-        requests=n,
+        requests=round(float(split.weight.sum())),
         percentile=percentile,
         latency_ms=_latency(split),
         excess_ms=tail.excess_ms if tail else 0.0,
@@ -79,6 +80,8 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
         slowest=_slowest(split, tail.typical if tail else None),
         percentile_ms=weighted_quantile(split.duration_ms, split.weight, percentile) if n else None,
         notes=notes_on(traces.requests.filter("counted"), chosen),
+        latency_ci95_ms=_latency_intervals(split),
+        excess_ci95_ms=tail.excess_ci95_ms if tail else None,
     )
 
 
@@ -88,6 +91,7 @@ class Tail:
 
     baseline: Baseline
     excess_ms: float
+    excess_ci95_ms: tuple[float, float]
     smoothed: dict[float, float]
     """The quantiles that the split rests on, by q, in ms."""
     typical: Floats
@@ -97,8 +101,8 @@ class Tail:
 
 
 def _explain(split: Parts, percentile: float) -> Tail:
-    effective_n = float(split.weight.sum() ** 2 / (split.weight**2).sum())
-    smoothers = Smoother(effective_n, 0.5), Smoother(effective_n, percentile)
+    median_n, tail_n = (effective_size(split.weight, q) for q in (0.5, percentile))
+    smoothers = Smoother(median_n, 0.5), Smoother(tail_n, percentile)
     edges = np.r_[0.0, np.cumsum(split.weight) / split.weight.sum()]
     tail_weight = smoothers[1].exact(edges)
     median_weight = smoothers[0].exact(edges)
@@ -111,6 +115,7 @@ def _explain(split: Parts, percentile: float) -> Tail:
     return Tail(
         baseline=Baseline(kind, float(typical.sum()), reason),
         excess_ms=excess_ms,
+        excess_ci95_ms=rows.interval(list(range(len(split.parts)))),
         smoothed={percentile: float(tail.sum())} | ({0.5: float(typical.sum())} if kind == "p50" else {}),
         typical=typical,
         stages=rows.stages(),
@@ -153,7 +158,7 @@ class _Rows:
         for (service, stage, category), columns in self._grouped(lambda p: (p.service, p.stage, p.category)):
             excess = self._excess(columns)
             typical, tail = float(self.typical[columns].sum()), float(self.tail[columns].sum())
-            interval = self._interval(columns)
+            interval = self.interval(columns)
             rows.append(
                 StageRow(
                     service=service,
@@ -173,7 +178,7 @@ class _Rows:
     def services(self) -> tuple[ServiceRow, ...]:
         rows = [
             ServiceRow(
-                service, self._excess(columns), self._share(self._excess(columns)), self._interval(columns)
+                service, self._excess(columns), self._share(self._excess(columns)), self.interval(columns)
             )
             for (service,), columns in self._grouped(lambda p: (p.service,))
         ]
@@ -207,7 +212,8 @@ class _Rows:
     def _share(self, excess_ms: float) -> float:
         return excess_ms / self.excess_ms if self.excess_ms else 0.0
 
-    def _interval(self, columns: list[int]) -> tuple[float, float]:
+    def interval(self, columns: list[int]) -> tuple[float, float]:
+        """Return the 95 % interval of the excess of some parts together."""
         low, high = np.quantile(self.resampled[:, columns].sum(axis=1), [0.025, 0.975])
         return _without_dust(float(low), self.dust_ms), _without_dust(float(high), self.dust_ms)
 
@@ -223,6 +229,15 @@ def _latency(split: Parts) -> Latency:
         return Latency(None, None, None, None, None, None, None)
     p50, p90, p95, p99, p999 = (weighted_quantile(duration, weight, q) for q in (0.5, 0.9, 0.95, 0.99, 0.999))
     return Latency(p50, p90, p95, p99, p999, float(duration[-1]), float(np.average(duration, weights=weight)))
+
+
+def _latency_intervals(split: Parts) -> LatencyIntervals:
+    duration, weight = split.duration_ms, split.weight
+    found: dict[str, tuple[float, float]] = {}
+    for name, q in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)):
+        if len(duration) and is_enough(effective_size(weight, q), q):
+            found[name] = quantile_interval(duration, weight, q)
+    return LatencyIntervals(**found)
 
 
 def _window(traces: Traces, selection: Selection) -> Window:

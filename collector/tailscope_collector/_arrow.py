@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import TypeAlias
 
     import numpy.typing as npt
@@ -67,7 +67,7 @@ def null_if_empty(texts: Column) -> Column:
     return _pc.if_else(_pc.equal(texts, ""), _pa.scalar(None, texts.type), texts)
 
 
-def filled(column: Column, value: int) -> Column:
+def filled(column: Column, value: float) -> Column:
     """Put a number in the place of nulls."""
     return _pc.fill_null(column, value)
 
@@ -81,6 +81,44 @@ def table(columns: Mapping[str, Column]) -> pa.Table:
 def chunked(columns: list[Column], kind: pa.DataType) -> Column:
     """Put columns end to end without copying them."""
     return _pa.chunked_array(columns, type=kind)
+
+
+def multiplied(left: Column, right: Column) -> Column:
+    """Multiply two columns, row by row."""
+    return _pc.multiply(left, right)
+
+
+def repeated(value: int, length: int) -> Column:
+    """Make a column of one number."""
+    return _pa.repeat(_pa.scalar(value, pa.int64()), length)
+
+
+def positions(values: Column, among: Column) -> Positions:
+    """Return where each of the values stands among others; all of them do."""
+    where: Positions = _pc.index_in(values, value_set=among).to_numpy().astype(np.intp)
+    return where
+
+
+def coded(codes: Column, words: Column) -> Column:
+    """Make a text column of the distinct words and their places: row i is words[codes[i]]."""
+    return _pa.DictionaryArray.from_arrays(codes, words)
+
+
+def ordered(rows: pa.Table, *names: str) -> pa.Table:
+    """Return the rows in ascending order of some columns."""
+    whole: Any = rows
+    made: pa.Table = whole.sort_by([(name, "ascending") for name in names])
+    return made
+
+
+def of_traces(rows: pa.Table, traces: Collection[str]) -> pa.Table:
+    """Return the rows whose trace_id is one of the traces."""
+    return rows.filter(_pc.is_in(rows.column("trace_id"), value_set=_pa.array(list(traces), pa.string())))
+
+
+def without(rows: pa.Table, traces: Column) -> pa.Table:
+    """Return the rows whose trace_id is none of the traces."""
+    return rows.filter(_pc.invert(_pc.is_in(rows.column("trace_id"), value_set=traces)))
 
 
 def take(rows: pa.Table, positions: Positions) -> pa.Table:

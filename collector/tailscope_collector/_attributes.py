@@ -15,21 +15,25 @@ from google.protobuf.message import DecodeError
 
 from tailscope_collector import _arrow
 from tailscope_collector._arrow import array, is_valid, offsets_of
+from tailscope_collector._census import check_items
 from tailscope_collector._values import LETTERS, NESTED, NONE
 
 if TYPE_CHECKING:
     from tailscope_collector._arrow import Bools, Bytes, Column, Int32s, Positions
+    from tailscope_collector._bad_text import Mended
+
+NOT_OTLP: Final = "a nested attribute value is not OTLP"
 
 _BITS: Final = 64
 """How many distinct keys fit the bit mask that looks for a repeated key."""
 
 
-class BadValueError(ValueError):
-    """A nested value is not protobuf; `owner` is whose attribute it is."""
+class BadValuesError(ValueError):
+    """Nested values cannot be read; `reasons` names by its place whose attributes they are."""
 
-    def __init__(self, owner: int, reason: str) -> None:
-        super().__init__(reason)
-        self.owner = owner
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__(f"{len(reasons)} owners of unreadable values")
+        self.reasons = reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +81,10 @@ class Attributes:
         return _arrow.text(self.owners, self.offsets, self.types)
 
 
-def read_attributes(lists: Column) -> Attributes:
+def read_attributes(lists: Column, mended: Mended) -> Attributes:
     """Read a column of lists of KeyValue; of a key that appears twice in one owner the last value stays.
 
-    Raises BadValueError where a nested value cannot be parsed.
+    `mended` counts what was repaired in nested values. Raises BadValuesError where some cannot be read.
     """
     raw = offsets_of(lists)
     offsets = raw - raw[0]
@@ -93,7 +97,7 @@ def read_attributes(lists: Column) -> Attributes:
         kept = _last_of_each_key(codes, offsets, len(distinct))
         offsets = np.concatenate(([0], np.cumsum(kept)))[offsets].astype(np.int32)
         keys, values, codes = keys.filter(array(kept)), values.filter(array(kept)), codes[kept]
-    texts, types = _texts_of(values, offsets)
+    texts, types = _texts_of(values, offsets, mended)
     return Attributes(offsets, keys, distinct, codes, texts, types, values)
 
 
@@ -120,7 +124,7 @@ def _by_owner(codes: Int32s, offsets: Int32s, distinct: int) -> Positions:
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) * distinct + codes
 
 
-def _texts_of(values: Column, offsets: Int32s) -> tuple[Column, Bytes]:
+def _texts_of(values: Column, offsets: Int32s, mended: Mended) -> tuple[Column, Bytes]:
     types = np.full(len(values), ord(NONE), dtype=np.uint8)
     columns: list[Column] = []
     for name, letter in LETTERS.items():
@@ -130,7 +134,7 @@ def _texts_of(values: Column, offsets: Int32s) -> tuple[Column, Bytes]:
         valid = is_valid(column)
         types[valid] = ord(letter)
         if name in NESTED:
-            columns.append(_nested_texts(column, name, np.flatnonzero(valid), offsets))
+            columns.append(_nested_texts(column, name, offsets, mended))
         else:
             columns.append(column if name == "string_value" else column.cast(pa.string()))
     if not columns:
@@ -138,16 +142,26 @@ def _texts_of(values: Column, offsets: Int32s) -> tuple[Column, Bytes]:
     return (columns[0] if len(columns) == 1 else _arrow.coalesce(*columns)), types
 
 
-def _nested_texts(column: Column, name: str, positions: Positions, offsets: Int32s) -> Column:
+def _nested_texts(column: Column, name: str, offsets: Int32s, mended: Mended) -> Column:
     texts: list[str | None] = [None] * len(column)
     memo: dict[bytes, str] = {}
-    for position in map(int, positions):
+    bad: dict[int, str] = {}
+    for position in map(int, np.flatnonzero(is_valid(column))):
         raw: bytes = column[position].as_py()
         if raw not in memo:
             try:
-                memo[raw] = NESTED[name](raw)
-            except (DecodeError, RecursionError) as error:
+                memo[raw] = _spelt(name, raw, mended)
+            except (DecodeError, RecursionError, ValueError) as error:
                 owner = int(np.searchsorted(offsets, position, side="right")) - 1
-                raise BadValueError(owner, f"a nested attribute value is not OTLP: {error}") from error
+                bad.setdefault(owner, str(error) if type(error) is ValueError else NOT_OTLP)
+                continue
         texts[position] = memo[raw]
+    if bad:
+        raise BadValuesError(bad)
     return array(texts, pa.string())
+
+
+def _spelt(name: str, raw: bytes, mended: Mended) -> str:
+    if name != "bytes_value":
+        check_items(raw, of_list=name == "kvlist_value")
+    return NESTED[name](raw, mended)

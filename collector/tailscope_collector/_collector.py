@@ -11,26 +11,44 @@ import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import duckdb
 from starlette.routing import Route
 
 from tailscope_collector._api import Api
 from tailscope_collector._commit import Committer
+from tailscope_collector._connections import Bounds
 from tailscope_collector._counters import Counters
 from tailscope_collector._decoders import load_decoder
+from tailscope_collector._descriptors import places
 from tailscope_collector._directory import STORAGE_VERSION, DataDirectory, Owner
+from tailscope_collector._exports import Exports
+from tailscope_collector._findings import Findings
+from tailscope_collector._findings_api import FindingsApi
+from tailscope_collector._grpc_gate import interceptors_for
 from tailscope_collector._grpc_receiver import GrpcReceiver
+from tailscope_collector._health import Health
 from tailscope_collector._http_receiver import HttpReceiver
 from tailscope_collector._http_server import HttpServer
+from tailscope_collector._inflow import Inflow
 from tailscope_collector._intake import Intake
+from tailscope_collector._metric_intake import MetricIntake
+from tailscope_collector._openapi import OpenApi
 from tailscope_collector._origins import Origins
+from tailscope_collector._owner_access import announce_access, withdraw_access
+from tailscope_collector._process import describe_process
 from tailscope_collector._queries import Queries
 from tailscope_collector._questions import Questions
+from tailscope_collector._retention import Retention
+from tailscope_collector._sealing import Sealer
+from tailscope_collector._security import Security, guards_for
 from tailscope_collector._settings import Settings
 from tailscope_collector._settle import Settler
 from tailscope_collector._span_table import SpanReader
 from tailscope_collector._stages import stage_of_span
 from tailscope_collector._store import open_store
+from tailscope_collector._tail_sampling import Policy, TailSampling
 from tailscope_collector._turns import Turns
+from tailscope_collector._upkeep import Upkeep
 from tailscope_collector.errors import StoreError
 
 if TYPE_CHECKING:
@@ -54,61 +72,112 @@ class Collector:
         grpc_port: int = 0,
         http_port: int = 0,
         settings: Settings | None = None,
+        security: Security | None = None,
     ) -> None:
         settings = settings or Settings()
+        guards = guards_for(host, security or Security())
+        room = places(settings.max_connections)
         self.counters = Counters()
         self.store = open_store(DataDirectory(data), settings, create=True)
         undo: list[Callable[[], object]] = [self.store.close]
         try:
-            reader = SpanReader(Origins(self.store.next_origin_id()), stage_of_span)
+            reader = SpanReader(Origins(self.store.next_origin_id()), stage_of_span, self.counters)
             self.intake = Intake(load_decoder(), reader, Committer(self.store), self.counters, settings)
+            self.metrics = MetricIntake(self.store, self.counters, settings)
+            self.health = Health(self.store, self.intake, self.metrics, self.counters)
+            exports = Exports(self.counters)
             self._settler = Settler(self.store, self.counters)
+            policy = Policy.of(settings)
+            self._sealer = Sealer(
+                self.store, self._settler, None if policy.keeps_all else TailSampling(policy, self.counters)
+            )
+            self._upkeep = Upkeep(
+                self.store,
+                self._sealer,
+                Retention(
+                    self.store, self._settler, days=settings.retain_days, size_bytes=settings.retain_bytes
+                ),
+                self.counters,
+                settings,
+                batch_seq=lambda: self.intake.committer.batch_seq,
+            )
             self.queries = Queries(self.store, settings, self.counters, self._settler.settle)
             self.questions = Questions(self.store, self.queries)
             self._grpc = GrpcReceiver(
-                self.intake, host=host, port=grpc_port, max_request_bytes=settings.max_request_bytes
+                self.intake,
+                self.metrics,
+                exports,
+                Inflow(settings.inflow_bytes, timeout_s=settings.body_timeout_s),
+                host=host,
+                port=grpc_port,
+                max_request_bytes=settings.max_request_bytes,
+                interceptors=interceptors_for(guards.access, self.counters),
+                credentials=None if guards.tls is None else guards.tls.grpc_credentials(),
+                connections=room.grpc,
             )
             undo.append(lambda: self._grpc.stop(grace_s=0).wait())
-            receiver = HttpReceiver(self.intake, settings)
+            receiver = HttpReceiver(self.intake, self.metrics, exports, settings)
+            turns = Turns(settings.max_queries, wait_s=settings.query_timeout_s)
+            findings = FindingsApi(Findings(self.store, self.questions), turns=turns)
             api = Api(
                 self.queries,
                 self.questions,
                 self.counters,
-                turns=Turns(settings.max_queries, wait_s=settings.query_timeout_s),
-                is_ready=lambda: self._ready,
-                is_broken=lambda: self.intake.is_broken,
+                turns=turns,
                 about=self.about,
             )
-            self._http = HttpServer(_routes(receiver, api), host=host, port=http_port)
+            described = Route("/openapi.json", OpenApi(version("tailscope"), guards.access).answer)
+            self.routes = [*_routes(receiver, api, findings, self.health), described]
+            self._http = HttpServer(
+                self.routes,
+                host=host,
+                port=http_port,
+                guards=guards,
+                bounds=Bounds(room.http, settings.head_timeout_s, settings.body_timeout_s),
+                counters=self.counters,
+            )
         except BaseException:
             for step in reversed(undo):
                 step()
             raise
-        self._ready = False
         self._stopped = False
-        self.url = f"http://{_bracketed(host)}:{self._http.port}"
+        self._guards = guards
+        self._open_files = room.limit
+        scheme = "http" if guards.tls is None else "https"
+        self.url = f"{scheme}://{_bracketed(host)}:{self._http.port}"
         self.grpc = f"{_bracketed(host)}:{self._grpc.port}"
         self._gauges()
 
     def start(self) -> None:
         """Begin to take spans and questions."""
         self.intake.start()
+        self.metrics.start()
+        self._upkeep.start()
         self._grpc.start()
-        self._ready = True
+        self.health.stage = "serving"
         self._http.start()
+        announce_access(self.store.directory.path, self._guards)
         self.store.directory.announce(Owner(os.getpid(), self.url, self.grpc))
+
+    def drain(self) -> None:
+        """Say on `/readyz` that no more should be sent; what is sent is taken all the same, until `stop`."""
+        self.health.stage = "stopping"
 
     def stop(self) -> None:
         """Stop receipt, commit and answer everything accepted, close the store; safe to call twice."""
         if self._stopped:
             return
         self._stopped = True
-        self._ready = False
+        self.drain()
+        withdraw_access(self.store.directory.path)
         self.queries.close()
+        self._sealer.close()
         self._settler.close()
         calls_answered = self._grpc.stop(grace_s=GRACE_S)
         self._http.stop()
         calls_answered.wait()
+        self._upkeep.stop()
+        self.metrics.close()
         self.intake.close()
         self.intake.committer.close()
         try:
@@ -119,15 +188,20 @@ class Collector:
         self.store.close()
 
     def about(self) -> dict[str, Any]:
-        """Return the answer of `/api/info`: version, addresses and counts."""
+        """Return the answer of `/api/info`: version, addresses, counts and health."""
+        try:
+            spans = self.store.span_count()
+        except (duckdb.Error, StoreError):
+            spans = None  # of a broken store everything else is asked all the more
         return {
             "version": version("tailscope"),
             "storage_version": STORAGE_VERSION,
             "data": self.store.directory.path.name,
             "url": self.url,
             "grpc": self.grpc,
-            "spans": self.store.span_count(),
+            "spans": spans,
             "batch_seq": self.intake.committer.batch_seq,
+            **self.health.about(),
         }
 
     def __enter__(self) -> Self:
@@ -145,8 +219,19 @@ class Collector:
 
     def _gauges(self) -> None:
         gauge = self.counters.gauge
+        describe_process(self.counters)
+        gauge("ready", "1 where spans are taken now.", lambda: not self.health.reasons())
+        gauge("queue_capacity_bytes", "Bound of queue_bytes.", lambda: self.intake.settings.queue_bytes)
+        gauge("disk_free_bytes", "Free room on the disk of the data directory.", self.health.free_bytes)
         gauge("queue_bytes", "Bytes of requests that are not answered yet.", lambda: self.intake.held_bytes)
         gauge("wal_bytes", "Bytes of the write-ahead log.", self.store.wal_bytes)
+        gauge("open_files_limit", "Open files that this process may have.", lambda: self._open_files)
+        gauge("http_connections", "Connections of the HTTP port.", lambda: len(self._http.connections))
+        if (tls := self._guards.tls) is not None:
+            ends = "When the certificate of both ports ends, in seconds since 1970."
+            gauge("tls_certificate_expiry_timestamp_seconds", ends, lambda: tls.expires_unix_s)
+        gauge("segments", "Sealed segments.", self.store.segment_count)
+        gauge("segments_bytes", "Bytes of the sealed segments.", self.store.segments_bytes)
         gauge("batch_seq", "Number of the last committed batch.", lambda: self.intake.committer.batch_seq)
 
 
@@ -154,14 +239,18 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _routes(receiver: HttpReceiver, api: Api) -> list[Route]:
+def _routes(receiver: HttpReceiver, api: Api, findings: FindingsApi, health: Health) -> list[Route]:
     return [
-        Route("/v1/traces", receiver.export, methods=["POST"]),
+        Route("/v1/traces", receiver.traces, methods=["POST"]),
+        Route("/v1/metrics", receiver.metrics, methods=["POST"]),
+        Route("/v1/logs", receiver.logs, methods=["POST"]),
+        Route("/api/v2/spans", receiver.zipkin, methods=["POST"]),
         Route("/api/sql", api.sql, methods=["POST"]),
         Route("/api/info", api.info),
         Route("/api/report", api.report),
-        Route("/api/traces/{trace_id}", api.trace),
-        Route("/healthz", api.healthz),
-        Route("/readyz", api.readyz),
+        *findings.routes(),
+        *api.jaeger.routes(),
+        Route("/healthz", health.healthz),
+        Route("/readyz", health.readyz),
         Route("/metrics", api.metrics),
     ]

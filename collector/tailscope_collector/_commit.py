@@ -8,28 +8,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from tailscope_collector import _arrow, _sql
+from tailscope_collector._acknowledged import Acknowledged
 from tailscope_collector._arrow import bytes_of
 from tailscope_collector._fingerprints import FingerprintCache, fingerprints, repeats_within
 from tailscope_collector._origins import SCHEMA as ORIGINS_SCHEMA
+from tailscope_collector._transactions import roll_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import duckdb
 
     from tailscope_collector._arrow import Positions, Prints
     from tailscope_collector._span_table import SpanBatch
     from tailscope_collector._store import Store
 
 PRIME_ROWS: Final = 2_000_000
-"""How many of the last stored spans a start reads back, so that a retry across a restart is seen (about 0.5
-s)."""
-
-TIDY_BYTES: Final = 32 << 20
-"""Size of the log from which a checkpoint in a quiet moment is worth it: 0.2 s now, less replay later."""
+"""About how many of the last stored spans a start reads back, so that a retry across a restart is seen
+(about 0.5 s)."""
 
 _IDENTITY: Final = ("trace_id", "span_id", "kind", "start_unix_nano")
 
@@ -44,6 +44,7 @@ class Committer:
         self._origins = ORIGINS_SCHEMA.empty_table()
         self._cache = FingerprintCache()
         self._seq = store.last_batch_seq()
+        self._acknowledged = Acknowledged(store.directory, self._seq)
         self._prime()
 
     @property
@@ -64,6 +65,10 @@ class Committer:
         table = pa.concat_tables([batch.table for batch in filled])
         prints = np.concatenate([batch.prints for batch in filled])
         cursor = self._cursor
+        with self._store.segments.holding():
+            return self._append(cursor, table, prints)
+
+    def _append(self, cursor: duckdb.DuckDBPyConnection, table: pa.Table, prints: Prints) -> int:
         cursor.execute("begin")
         try:
             duplicates = self._duplicates(table, prints)
@@ -77,20 +82,18 @@ class Committer:
                 self._insert("span_batch", table, "insert_spans", batch_seq=self._seq + 1)
             cursor.execute("commit")
         except BaseException:
-            _roll_back(cursor)
+            roll_back(cursor)
             raise
         self._origins = ORIGINS_SCHEMA.empty_table()
         self._seq += 1
+        if table.num_rows:
+            self._acknowledged.note(self._seq)
         return len(duplicates)
-
-    def tidy(self) -> None:
-        """Checkpoint where the log has grown and the disk has room; raises duckdb.Error or OSError."""
-        if self._store.wal_bytes() >= TIDY_BYTES and self._store.has_room():
-            self._cursor.execute("checkpoint")
 
     def close(self) -> None:
         """Let go of the cursor."""
         self._cursor.close()
+        self._acknowledged.close()
 
     def _insert(self, name: str, table: pa.Table, query: str, **parameters: int) -> None:
         self._cursor.register(name, table)
@@ -110,6 +113,9 @@ class Committer:
         starts = asked.column("start_unix_nano").to_numpy()
         self._cursor.register("suspects", asked)
         try:
+            places = self._cursor.execute(_sql.query("places_of_suspects")).fetchall()
+            files = self._store.segments.files("spans", (int(segment) for (segment,) in places))
+            self._cursor.execute("set variable chosen_spans = $files", {"files": files})
             rows = self._cursor.execute(
                 _sql.query("stored_suspects"), {"earliest": int(starts.min()), "latest": int(starts.max())}
             ).fetchnumpy()["row_number"]
@@ -119,10 +125,26 @@ class Committer:
 
     def _prime(self) -> None:
         """Remember the spans that were stored last by an earlier process."""
-        reader = self._cursor.sql(_sql.query("recent_ids"), params={"rows": PRIME_ROWS}).to_arrow_reader(
-            131_072
-        )
+        rows = 0
+        for number in self._newest_segments():
+            rows += self._remember(
+                _sql.query("sealed_ids"), {}, files=self._store.segments.files("spans", [number])
+            )
+            if rows >= PRIME_ROWS:
+                break
+        self._remember(_sql.query("recent_ids"), {"rows": PRIME_ROWS})
+
+    def _newest_segments(self) -> list[int]:
+        listed = self._cursor.execute(_sql.query("listed_segments")).fetchall()
+        return [int(number) for (number,) in reversed(listed)]
+
+    def _remember(self, query: str, parameters: dict[str, int], *, files: Sequence[str] = ()) -> int:
+        if files:
+            self._cursor.execute("set variable chosen_spans = $files", {"files": list(files)})
+        rows = 0
+        reader = self._cursor.sql(query, params=parameters or None).to_arrow_reader(131_072)
         for batch in reader:
+            rows += batch.num_rows
             if batch.num_rows:
                 self._cache.remember(
                     fingerprints(
@@ -132,11 +154,4 @@ class Committer:
                         batch.column("start_unix_nano").to_numpy(),
                     )
                 )
-
-
-def _roll_back(cursor: duckdb.DuckDBPyConnection) -> None:
-    try:
-        cursor.execute("rollback")
-    except duckdb.Error:
-        # DuckDB has rolled back already: some errors end the transaction by themselves.
-        return
+        return rows

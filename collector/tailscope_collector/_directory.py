@@ -24,7 +24,10 @@ from tailscope_collector.errors import (
 if TYPE_CHECKING:
     from types import TracebackType
 
-STORAGE_VERSION: Final = 1
+STORAGE_VERSION: Final = 2
+"""What this release writes; it reads the earlier ones and brings them up to date when it opens them."""
+
+FIRST_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,13 @@ class DataDirectory:
         except (OSError, ValueError, TypeError):
             return None
 
+    def mark_version(self) -> None:
+        """Write that the directory has this release's storage version."""
+        file = self.path / "storage.json"
+        content = {"storage_version": STORAGE_VERSION}
+        if not file.exists() or json.loads(file.read_text(encoding="utf-8")) != content:
+            _write_json(file, content)
+
     def is_held(self) -> bool:
         """Whether a process, this one included, holds the lock."""
         try:
@@ -144,7 +154,7 @@ class DataDirectory:
                 raise StoreVersionError(
                     f"{self.path} has a database but no storage.json; it was not written by Tailscope."
                 )
-            _write_json(file, {"storage_version": STORAGE_VERSION})
+            self.mark_version()
             return
         try:
             version = json.loads(file.read_text(encoding="utf-8"))["storage_version"]
@@ -152,10 +162,15 @@ class DataDirectory:
             raise StoreVersionError(
                 f"{file} does not name a storage version; restore it or use another directory."
             ) from error
-        if version != STORAGE_VERSION:
+        if isinstance(version, bool) or not isinstance(version, int) or version < FIRST_VERSION:
             raise StoreVersionError(
-                f"{self.path} has storage version {version}; this Tailscope reads version {STORAGE_VERSION}. "
-                "Use the release that wrote it, or another directory."
+                f"{file} names the storage version {version!r}, which no release wrote; restore it or use "
+                "another directory."
+            )
+        if version > STORAGE_VERSION:
+            raise StoreVersionError(
+                f"{self.path} has storage version {version}; this Tailscope reads versions up to "
+                f"{STORAGE_VERSION}. Use the release that wrote it, or another directory."
             )
 
 

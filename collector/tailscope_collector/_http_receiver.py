@@ -1,129 +1,177 @@
-"""OTLP over HTTP: `POST /v1/traces` in protobuf or JSON, answered after the commit.
+"""Export requests over HTTP: OTLP traces and metrics in protobuf or JSON, Zipkin spans in JSON.
 
-Owns the reading of a bounded body and the answer in the sender's own format.
+Owns the routes of receipt. Each is answered after the commit, in the sender's own format.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
-from starlette.concurrency import run_in_threadpool
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from starlette.responses import Response
 
 from tailscope_collector._answers import CONTENT_TYPES, failure, http_status, success
-from tailscope_collector._bodies import Format, decompress, format_of
-from tailscope_collector._otlp_json import read_json
+from tailscope_collector._bodies import Format, format_of
+from tailscope_collector._http_bodies import BodyReader
+from tailscope_collector._intake import Outcome
+from tailscope_collector._metric_reader import check_size
+from tailscope_collector._otlp_json import JsonRequest, fill, parse_json, read_json
+from tailscope_collector._zipkin import read_zipkin
 from tailscope_collector.errors import (
     MalformedRequestError,
     OverloadedError,
     RequestError,
-    RequestTooLargeError,
     StoreUnavailableError,
+    UnsupportedMediaError,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from starlette.requests import Request
 
-    from tailscope_collector._intake import Intake, Outcome
+    from tailscope_collector._exports import Exports, Signal
     from tailscope_collector._settings import Settings
 
-INLINE_BYTES: Final = 65_536
-"""Bodies up to this size are unpacked on the event loop: handing them to a thread costs more."""
+ACCEPTED: Final = 202
+"""What Zipkin answers to spans that it took."""
 
-UNPACKING: Final = 2
-"""Bodies that are decompressed or parsed at a time."""
+_REASONS_SHOWN: Final = 3
 
-DISCARD_FACTOR: Final = 4
-"""How many times the limit is read of a body that is too large, before its connection is cut."""
+
+class Sink(Protocol):
+    """Takes requests in protobuf and answers each after its commit."""
+
+    def submit(self, body: bytes, done: Callable[[Outcome], None]) -> None:
+        """Queue one request; raises RequestError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    signal: Signal
+    sink: Sink
+    readers: Mapping[Format, Callable[[bytes], JsonRequest]]
+    """How a body of each format becomes a request in protobuf."""
 
 
 class HttpReceiver:
-    """The export route."""
+    """The export routes."""
 
-    def __init__(self, intake: Intake, settings: Settings) -> None:
-        self._intake = intake
-        self._limit = settings.max_request_bytes
-        self._bound = max(settings.queue_bytes, settings.max_request_bytes)
-        self._received_bytes = 0
-        # A tree of parsed JSON takes about ten times the bytes of its text.
-        self._unpacking = asyncio.Semaphore(UNPACKING)
+    def __init__(self, spans: Sink, points: Sink, exports: Exports, settings: Settings) -> None:
+        self._exports = exports
+        self._bodies = BodyReader(settings)
+        self._traces = _Route("traces", spans, {"protobuf": _as_it_is, "json": _read_traces})
+        self._metrics = _Route("metrics", points, {"protobuf": _as_it_is, "json": _read_metrics})
+        self._zipkin = _Route("zipkin", spans, {"json": _read_zipkin})
 
-    async def export(self, request: Request) -> Response:
-        """Take one export request and answer when it is stored, or say why not."""
-        form: Format = "protobuf"
+    async def traces(self, request: Request) -> Response:
+        """Take OTLP spans and answer when they are stored, or say why not."""
+        return await self._answer(request, self._traces)
+
+    async def metrics(self, request: Request) -> Response:
+        """Take OTLP metrics and answer when they are stored, or say why not."""
+        return await self._answer(request, self._metrics)
+
+    async def zipkin(self, request: Request) -> Response:
+        """Take Zipkin's spans and answer when they are stored, as Zipkin does."""
+        return await self._answer(request, self._zipkin)
+
+    async def logs(self, request: Request) -> Response:
+        """Say that logs are not taken, and how to stop sending them; the body is not read."""
+        sender = request.client.host if request.client else "a client"
+        error = self._exports.no_logs(sender, "http")
         try:
             form = format_of(request.headers.get("content-type"))
-            plain, warning = await self._plain(request, form)
-            outcome = await self._stored(plain)
+        except UnsupportedMediaError:
+            form = "json"
+        return _refusal(error, form)
+
+    async def _answer(self, request: Request, route: _Route) -> Response:
+        started = time.perf_counter()
+        form: Format = "protobuf" if "protobuf" in route.readers else "json"
+        try:
+            given = format_of(request.headers.get("content-type"))
+            if given not in route.readers:
+                raise UnsupportedMediaError("Zipkin's spans are taken as JSON; send application/json.")
+            form = given
+            read = await self._bodies.read(request, route.readers[form], slow=form == "json")
+            outcome = await _stored(route.sink, read.body)
             if outcome.error is not None:
                 raise outcome.error
         except RequestError as error:
+            self._exports.refused(error, route.signal, "http")
             return _refusal(error, form)
-        return Response(success(outcome, form, warning=warning), media_type=CONTENT_TYPES[form])
+        self._exports.stored(route.signal, "http", time.perf_counter() - started)
+        outcome = self._with_refusals(outcome, read)
+        if route.signal == "zipkin":
+            # Its senders read no body; a person with curl does.
+            body = success(outcome, form) if outcome.rejected else b""
+            return Response(body, ACCEPTED, media_type=CONTENT_TYPES[form] if body else None)
+        answer = success(outcome, form, signal=route.signal, warning=read.warning)
+        return Response(answer, media_type=CONTENT_TYPES[form])
 
-    async def _plain(self, request: Request, form: Format) -> tuple[bytes, str]:
-        """Receive and unpack a body; what all requests hold meanwhile is bounded as the queue is."""
-        parts: list[bytes] = []
-        size = 0
-        coding = request.headers.get("content-encoding")
+    def _with_refusals(self, outcome: Outcome, read: JsonRequest) -> Outcome:
+        """Add what was left out of a document before it became a request."""
+        if not read.refused:
+            return outcome
+        self._exports.counters.add("spans_rejected_total", read.refused, reason="unreadable")
+        shown = [f"{refusal.place}: {refusal.reason}" for refusal in read.refusals[:_REASONS_SHOWN]]
+        message = "; ".join([*filter(None, [outcome.message]), *shown])
+        return Outcome(rejected=outcome.rejected + read.refused, message=message)
+
+
+async def _stored(sink: Sink, body: bytes) -> Outcome:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Outcome] = loop.create_future()
+
+    def settle(outcome: Outcome) -> None:
+        if not answer.done():  # the client may have hung up
+            answer.set_result(outcome)
+
+    def done(outcome: Outcome) -> None:
         try:
-            async for part in request.stream():
-                size += len(part)
-                self._received_bytes += len(part)
-                self._check(size)
-                if size <= self._limit:
-                    parts.append(part)
-            if size > self._limit:
-                raise RequestTooLargeError(f"The body has over {self._limit} bytes; send smaller batches.")
-            body = b"".join(parts)
-            if size <= INLINE_BYTES and form == "protobuf" and coding is None:
-                return _unpack(body, coding, form, self._limit)
-            async with self._unpacking:
-                return await run_in_threadpool(_unpack, body, coding, form, self._limit)
-        finally:
-            self._received_bytes -= size
+            loop.call_soon_threadsafe(settle, outcome)
+        except RuntimeError:
+            # The server was stopped hard and its loop is closed; the spans are stored all the same.
+            return
 
-    def _check(self, size: int) -> None:
-        """Stop receiving a body that is far too large, or that does not fit beside the others.
-
-        One that is a little too large is read to its end: a sender that is cut off sees no answer.
-        """
-        if size > self._limit * DISCARD_FACTOR:
-            raise RequestTooLargeError(f"The body has over {self._limit} bytes; send smaller batches.")
-        if size < self._received_bytes and self._received_bytes > self._bound:
-            raise OverloadedError(
-                f"{self._received_bytes} bytes of requests are being received; send it again in a second.",
-                retry_after_s=1.0,
-            )
-
-    async def _stored(self, body: bytes) -> Outcome:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Outcome] = loop.create_future()
-
-        def settle(outcome: Outcome) -> None:
-            if not answer.done():  # the client may have hung up
-                answer.set_result(outcome)
-
-        def done(outcome: Outcome) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, outcome)
-            except RuntimeError:
-                # The server was stopped hard and its loop is closed; the spans are stored all the same.
-                return
-
-        self._intake.submit(body, done)
-        return await answer
+    sink.submit(body, done)
+    return await answer
 
 
-def _unpack(body: bytes, coding: str | None, form: Format, limit: int) -> tuple[bytes, str]:
-    plain = decompress(body, coding, limit=limit)
-    if form == "protobuf":
-        return plain, ""
+def _as_it_is(plain: bytes) -> JsonRequest:
+    return JsonRequest(plain, 0)
+
+
+def _read_traces(plain: bytes) -> JsonRequest:
+    return read_json(_filled(plain, "{}"))
+
+
+def _read_zipkin(plain: bytes) -> JsonRequest:
+    return read_zipkin(_filled(plain, "[]"))
+
+
+def _read_metrics(plain: bytes) -> JsonRequest:
+    check_size(plain)
+    request = ExportMetricsServiceRequest()
+    unknown = fill(request, parse_json(_filled(plain, "{}")))
+    warning = ""
+    if unknown and not request.resource_metrics:
+        warning = (
+            f"No metrics were found. Unknown keys were passed over: {', '.join(unknown)}. "
+            "OTLP/JSON spells resourceMetrics, scopeMetrics, metrics."
+        )
+    return JsonRequest(request.SerializeToString(), 0, warning)
+
+
+def _filled(plain: bytes, empty: str) -> bytes:
     if not plain.strip():
-        raise MalformedRequestError("The body is empty; the empty request is {} in JSON.")
-    request = read_json(plain)
-    return request.body, request.warning
+        raise MalformedRequestError(f"The body is empty; the empty request is {empty} in JSON.")
+    return plain
 
 
 def _refusal(error: RequestError, form: Format) -> Response:

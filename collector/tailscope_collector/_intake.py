@@ -38,11 +38,12 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 1_280_000
 """Bytes decoded at a time: about 8 k spans, for which the decoder holds the interpreter's lock 12 ms."""
 
-IDLE_S: Final = 5.0
-"""Seconds without a span after which the log is moved into the database file."""
-
 COMMIT_ROWS: Final = 65_536
 """Spans after which a commit waits for no more."""
+
+AHEAD_BYTES: Final = 96 << 20
+"""Columns that wait for their commit, above which nothing more is decoded: they are up to 50 times the bytes
+of their requests, and a checkpoint holds commits up for seconds."""
 
 EARLY_ROWS: Final = 4_096
 """Spans after which a commit starts when nothing else is waiting to be decoded."""
@@ -67,6 +68,10 @@ class _Export:
 class _Decoded:
     exports: list[_Export]
     batch: SpanBatch
+    size_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size_bytes = self.batch.table.nbytes
 
 
 @dataclass(slots=True)
@@ -113,7 +118,6 @@ class Intake:
                     "The collector is stopping; send the request again, to whoever comes after."
                 )
             if self._held_bytes and self._held_bytes + len(body) > self.settings.queue_bytes:
-                self.counters.add("requests_refused_total", reason="overloaded")
                 raise OverloadedError(
                     f"The queue holds {self._held_bytes} of {self.settings.queue_bytes} bytes; "
                     "send the request again in a second, or raise --queue-mb.",
@@ -138,6 +142,7 @@ class Intake:
             decoded = self._decode(exports)
             self.counters.add("decode_seconds_total", time.perf_counter() - started)
             with self._change:
+                self._change.wait_for(lambda: self._ahead_bytes() < AHEAD_BYTES)
                 self._decoded.append(decoded)
                 self._change.notify_all()
         with self._change:
@@ -194,23 +199,19 @@ class Intake:
 
     def _refuse(self, exports: list[_Export], reasons: dict[int, str]) -> list[_Export]:
         for index, reason in reasons.items():
-            self.counters.add("requests_refused_total", reason="malformed")
             self._answer(exports[index], Outcome(error=MalformedRequestError(reason)))
         return [export for index, export in enumerate(exports) if index not in reasons]
 
     def _run_writer(self) -> None:
-        while (group := self._collect()) is not None:
-            if group:
-                self._commit(group)
-            else:
-                self._tidy()
+        while group := self._collect():
+            self._commit(group)
 
-    def _collect(self) -> list[_Decoded] | None:
-        """Wait for decoded requests and return a group: empty after a quiet while, None at the end."""
+    def _collect(self) -> list[_Decoded]:
+        """Wait for decoded requests and return a group; nothing means that no more will come."""
         with self._change:
-            self._change.wait_for(lambda: self._decoded or self._decoder_done, timeout=IDLE_S)
+            self._change.wait_for(lambda: self._decoded or self._decoder_done)
             if not self._decoded:
-                return None if self._decoder_done else []
+                return []
             deadline = time.monotonic() + self.settings.commit_ms / 1000
             self._change.wait_for(self._enough, timeout=max(0.0, deadline - time.monotonic()))
             batches: list[_Decoded] = []
@@ -218,14 +219,11 @@ class Intake:
             while self._decoded and rows < COMMIT_ROWS:
                 batches.append(self._decoded.popleft())
                 rows += batches[-1].batch.table.num_rows
+            self._change.notify_all()
             return batches
 
-    def _tidy(self) -> None:
-        """Use a quiet moment: a checkpoint holds commits up for all of its time (4 s per million spans)."""
-        try:
-            self.committer.tidy()
-        except (duckdb.Error, OSError):
-            log.exception("the checkpoint failed; the log stays as it is and is tried again")
+    def _ahead_bytes(self) -> int:
+        return sum(decoded.size_bytes for decoded in self._decoded)
 
     def _enough(self) -> bool:
         rows = sum(decoded.batch.table.num_rows for decoded in self._decoded)

@@ -13,6 +13,8 @@ import numpy as np
 from tailscope_collector._arrow import array, bytes_of, offsets_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
     from tailscope_collector._arrow import Bools, Column, Int32s, Int64s
@@ -62,6 +64,18 @@ class ValidSpans:
     of_request: Int64s
     refused: list[dict[str, int]]
     """Spans refused, per request and reason."""
+
+    def without(self, reasons: Mapping[int, str]) -> ValidSpans:
+        """Leave out more spans, named by their places."""
+        if not reasons:
+            return self
+        refused = [dict(request) for request in self.refused]
+        for place, reason in reasons.items():
+            request = refused[int(self.of_request[place])]
+            request[reason] = request.get(reason, 0) + 1
+        good = np.ones(len(self.spans), dtype=np.bool_)
+        good[list(reasons)] = False
+        return ValidSpans(self.spans.filter(array(good)), self.of_scope[good], self.of_request[good], refused)
 
 
 def valid_spans(levels: Levels, requests: int) -> ValidSpans:

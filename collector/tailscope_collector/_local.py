@@ -6,12 +6,17 @@ Owns the choice: a directory that a collector holds is asked over HTTP, one that
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
-from tailscope_analyzer import Report, Selection, Source, SqlResult, Traces, connect
+from tailscope_analyzer import Report, Selection, Source, SqlResult, Traces
+from tailscope_analyzer._client import connect_with
+from tailscope_analyzer._credentials import for_owner
 from tailscope_collector._counters import Counters
 from tailscope_collector._directory import DataDirectory
+from tailscope_collector._findings import Findings
 from tailscope_collector._queries import Queries
 from tailscope_collector._questions import Questions
+from tailscope_collector._rows_here import RowsHere
 from tailscope_collector._settings import Settings
 from tailscope_collector._settle import Settler
 from tailscope_collector._store import Store, open_store
@@ -28,13 +33,17 @@ class LocalSource:
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store = store
         counters = Counters()
-        self._queries = Queries(store, settings, counters, Settler(store, counters).settle)
+        self.settler = Settler(store, counters)
+        self._queries = Queries(store, settings, counters, self.settler.settle)
         self._questions = Questions(store, self._queries)
+        self._findings = Findings(store, self._questions)
+        self._open: WeakSet[RowsHere] = WeakSet()
 
     def sql(self, query: str, *, limit: int | None = None) -> SqlResult:
-        """Run one SELECT; raises QueryError."""
-        answer = self._queries.run(query, limit=limit)
-        return SqlResult(answer.table, truncated=answer.truncated)
+        """Run one SELECT; raises QueryError. Of a long answer the rest is made when it is asked for."""
+        rows = RowsHere(self._queries, query, limit)
+        self._open.add(rows)
+        return SqlResult.begun(rows)
 
     def traces(self, selection: Selection | None = None, **chosen: Any) -> Traces:
         """Return the selected requests and their ledger, chosen by a selection or by its fields."""
@@ -44,12 +53,22 @@ class LocalSource:
         """Explain the tail of the selected requests."""
         return self._questions.report(selection or Selection(), percentile=percentile)
 
+    def keep(self, selection: Selection, *, percentile: float = 0.99, name: str) -> tuple[str, Report]:
+        """Make a report, and keep it and the traces that it names; returns its id and the report."""
+        return self._findings.keep(selection, percentile=percentile, name=name)
+
+    def forget(self, finding_id: str) -> None:
+        """Let go of a kept report and of its traces; raises NotFoundError."""
+        self._findings.forget(finding_id)
+
     def trace(self, trace_id: str) -> dict[str, Any]:
         """Describe one trace; raises NotFoundError."""
         return self._questions.trace(trace_id)
 
     def close(self) -> None:
-        """Close the store; safe to call twice."""
+        """Close the store, and answers that were not read to their end; safe to call twice."""
+        for rows in list(self._open):
+            rows.close()
         self.store.close()
 
     def __enter__(self) -> Self:
@@ -75,4 +94,4 @@ def open_data(data: str | os.PathLike[str], *, create: bool = False) -> Source:
         owner = directory.owner()
         if owner is None:
             raise
-        return connect(owner.url)
+        return connect_with(owner.url, for_owner(directory.path))

@@ -8,7 +8,7 @@ things.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from google.protobuf.message import DecodeError
@@ -16,7 +16,14 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from tailscope.conventions import UNKNOWN_SERVICE
+from tailscope_collector._bad_text import parse
+from tailscope_collector._census import check_items
 from tailscope_collector._values import spell_list
+
+if TYPE_CHECKING:
+    from tailscope_collector._bad_text import Mended
+
+NOT_OTLP: Final = "resource or scope is not OTLP"
 
 MEMO_LIMIT: Final = 65_536
 """Distinct origins remembered; a sender that invents one per request costs rows, not memory."""
@@ -42,7 +49,8 @@ SCHEMA: Final = pa.schema(_COLUMNS)
 _INSTANCE: Final = ("service.instance.id", "k8s.pod.name", "container.id")
 _HOST: Final = ("host.name", "host.id", "k8s.node.name")
 
-_Key = tuple[bytes, str, bytes, str]
+OriginKey = tuple[bytes, str, bytes, str]
+"""Resource and its schema URL, scope and its schema URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ class Origin:
 
     origin_id: int
     scope: str
+    mended: int = 0
+    """Texts in it that were repaired."""
 
 
 @dataclass(slots=True)
@@ -58,18 +68,21 @@ class Origins:
     """Numbers distinct origins; `take_new` hands over the rows that are not stored yet. Not thread-safe."""
 
     next_id: int = 0
-    _known: dict[_Key, Origin] = field(default_factory=dict[_Key, Origin])
+    _known: dict[OriginKey, Origin] = field(default_factory=dict[OriginKey, Origin])
     _new: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
-    def of(self, resource: bytes, resource_schema_url: str, scope: bytes, scope_schema_url: str) -> Origin:
-        """Return the origin of these wire bytes; raises ValueError where they are not protobuf."""
-        key = (resource, resource_schema_url, scope, scope_schema_url)
+    def of(self, key: OriginKey, mended: Mended) -> Origin:
+        """Return the origin of these wire bytes; raises ValueError where they cannot be read.
+
+        `mended` counts what was repaired in those that were not known before.
+        """
         known = self._known.get(key)
         if known is not None:
             return known
-        row = _spell(*key)
+        before = mended.texts
+        row = _spell(*key, mended)
         row["origin_id"] = self.next_id
-        origin = Origin(self.next_id, row["scope"])
+        origin = Origin(self.next_id, row["scope"], mended.texts - before)
         if len(self._known) >= MEMO_LIMIT:
             self._known.clear()
         self._known[key] = origin
@@ -83,18 +96,20 @@ class Origins:
         return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def _spell(resource: bytes, resource_schema_url: str, scope: bytes, scope_schema_url: str) -> dict[str, Any]:
+def _spell(
+    resource: bytes, resource_schema_url: str, scope: bytes, scope_schema_url: str, mended: Mended
+) -> dict[str, Any]:
+    # Attributes stand in a resource as they do in a key-value list.
+    check_items(resource, of_list=True)
     try:
-        of_resource = Resource.FromString(resource)
-        of_scope = InstrumentationScope.FromString(scope)
+        of_resource = parse(Resource, resource, mended)
+        of_scope = parse(InstrumentationScope, scope, mended)
     except DecodeError as error:
-        raise ValueError(f"a resource or scope is not OTLP: {error}") from error
+        raise ValueError(NOT_OTLP) from error
     texts, types = spell_list(of_resource.attributes)
     scope_texts, scope_types = spell_list(of_scope.attributes)
     return {
-        "service": texts.get("service.name") or UNKNOWN_SERVICE,
-        "instance": _first(texts, _INSTANCE),
-        "host": _first(texts, _HOST),
+        **identity_of(texts),
         "scope": of_scope.name,
         "scope_version": of_scope.version or None,
         "resource": list(texts.items()),
@@ -103,6 +118,15 @@ def _spell(resource: bytes, resource_schema_url: str, scope: bytes, scope_schema
         "scope_attributes": list(scope_texts.items()),
         "scope_types": scope_types,
         "scope_schema_url": scope_schema_url or None,
+    }
+
+
+def identity_of(texts: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the columns service, instance and host of a resource's attributes."""
+    return {
+        "service": texts.get("service.name") or UNKNOWN_SERVICE,
+        "instance": _first(texts, _INSTANCE),
+        "host": _first(texts, _HOST),
     }
 
 

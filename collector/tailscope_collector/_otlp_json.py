@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -21,8 +21,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tailscope_collector.errors import MalformedRequestError
 
+if TYPE_CHECKING:
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
 MAX_DEPTH: Final = 64
 """Levels of nesting of one value; protobuf's own parser stops at 100."""
+
+LAST_NANOSECOND: Final = (1 << 63) - 1
+"""The end of what can be stored, in the year 2262."""
 
 _IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id"})
 # Not 8 or 16 bytes: a span whose id is no hex is refused alone, with the other spans of bad ids.
@@ -46,44 +52,85 @@ class _Walk:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A part of a document that was left out: where it stands and what is wrong with it."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class JsonRequest:
     """An export request in protobuf; `warning` says why it may hold less than its sender thinks."""
 
     body: bytes
     spans: int
     warning: str = ""
+    refusals: tuple[Refusal, ...] = ()
+    """The first of the spans that could not be read; `body` is without them."""
+    refused: int = 0
+    """How many spans could not be read."""
+    is_sound: bool = True
+    """Every span has ids and times that can be stored; else the receiver will refuse some."""
 
 
 def read_json(body: bytes) -> JsonRequest:
     """Read one export request; raises MalformedRequestError, which names the place."""
+    return from_tree(parse_json(body))
+
+
+def parse_json(body: bytes) -> object:
+    """Parse a body; raises MalformedRequestError where it is not JSON."""
     try:
-        tree = json.loads(body)
+        return json.loads(body)
     except RecursionError as error:
         raise MalformedRequestError("The body is JSON nested too deeply.") from error
     except ValueError as error:
         raise MalformedRequestError(f"The body is not JSON: {error}.") from error
-    return from_tree(tree)
 
 
 def from_tree(tree: object) -> JsonRequest:
     """Read one export request from parsed JSON; raises MalformedRequestError."""
     request = ExportTraceServiceRequest()
-    walk = _Walk()
-    _fill(request, tree, "$", MAX_DEPTH, walk)
-    spans = sum(len(scope.spans) for resource in request.resource_spans for scope in resource.scope_spans)
+    unknown = fill(request, tree)
+    scopes = [scope for resource in request.resource_spans for scope in resource.scope_spans]
+    spans = sum(len(scope.spans) for scope in scopes)
+    is_sound = all(_is_sound(span) for scope in scopes for span in scope.spans)
     warning = ""
-    if not spans and walk.unknown:
-        named = ", ".join(walk.unknown[:_KEYS_SHOWN])
+    if not spans and unknown:
+        named = ", ".join(unknown)
         warning = (
             f"No spans were found. Unknown keys were passed over: {named}. "
             "OTLP/JSON spells resourceSpans, scopeSpans, spans."
         )
-    return JsonRequest(request.SerializeToString(), spans, warning)
+    return JsonRequest(request.SerializeToString(), spans, warning, is_sound=is_sound)
+
+
+def _is_sound(span: Span) -> bool:
+    return (
+        len(span.trace_id) == 16
+        and len(span.span_id) == 8
+        and len(span.parent_span_id) in (0, 8)
+        and any(span.trace_id)
+        and any(span.span_id)
+        and span.start_time_unix_nano <= LAST_NANOSECOND
+        and span.end_time_unix_nano <= LAST_NANOSECOND
+    )
+
+
+def fill(message: Message, tree: object) -> list[str]:
+    """Fill any OTLP message from parsed JSON and return some of the keys that it does not know.
+
+    Raises MalformedRequestError, which names the place.
+    """
+    walk = _Walk()
+    _fill(message, tree, "$", MAX_DEPTH, walk)
+    return walk.unknown
 
 
 def _fill(message: Message, value: object, path: str, depth: int, walk: _Walk) -> None:
     if not isinstance(value, dict):
-        raise MalformedRequestError(f"{path} is {_kind(value)}; an object is expected.")
+        raise MalformedRequestError(f"{path} is {kind_of(value)}; an object is expected.")
     if depth <= 0:
         raise MalformedRequestError(f"{path} is nested over {MAX_DEPTH} levels deep.")
     setters = _setters(message.DESCRIPTOR)
@@ -128,7 +175,7 @@ def _setter(item: FieldDescriptor) -> _Setter:
 
 def _fill_list(target: Any, value: Any, path: str, depth: int, walk: _Walk) -> None:
     if not isinstance(value, list):
-        raise MalformedRequestError(f"{path} is {_kind(value)}; a list is expected.")
+        raise MalformedRequestError(f"{path} is {kind_of(value)}; a list is expected.")
     for index, item in enumerate(cast("Sequence[Any]", value)):
         # A null in a list is an empty message: positions must not shift.
         _fill(target.add(), {} if item is None else item, f"{path}[{index}]", depth - 1, walk)
@@ -140,14 +187,14 @@ def _reader(item: FieldDescriptor) -> Callable[[Any], Any]:
     if item.enum_type is not None:
         numbers = {name: value.number for name, value in item.enum_type.values_by_name.items()}
         return lambda value: (
-            numbers.get(value, 0) if isinstance(value, str) and not _is_decimal(value) else _integer(value)
+            numbers.get(value, 0) if isinstance(value, str) and not _is_decimal(value) else integer_of(value)
         )
     return _READERS[item.type]
 
 
 def _id(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise TypeError(f"{_kind(value)} where a hex id is expected")
+        raise TypeError(f"{kind_of(value)} where a hex id is expected")
     try:
         return bytes.fromhex(value) if value.isalnum() or not value else _NO_ID
     except ValueError:
@@ -158,33 +205,35 @@ def _is_decimal(text: str) -> bool:
     return text.removeprefix("-").isdecimal()
 
 
-def _integer(value: Any) -> int:
+def integer_of(value: Any) -> int:
+    """Read a 64-bit integer, which JSON spells as a number or as text; raises TypeError or ValueError."""
     if isinstance(value, bool):
         raise TypeError("a boolean where an integer is expected")
     if isinstance(value, int):
         return value
     if isinstance(value, str):
-        return int(value) if _is_decimal(value) else _integer(float(value))
+        return int(value) if _is_decimal(value) else integer_of(float(value))
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    raise TypeError(f"{_kind(value)} where an integer is expected")
+    raise TypeError(f"{kind_of(value)} where an integer is expected")
 
 
 def _double(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError(f"{_kind(value)} where a number is expected")
+        raise TypeError(f"{kind_of(value)} where a number is expected")
     return _SPECIAL_DOUBLES[value] if isinstance(value, str) and value in _SPECIAL_DOUBLES else float(value)
 
 
 def _bool(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{_kind(value)} where true or false is expected")
+        raise TypeError(f"{kind_of(value)} where true or false is expected")
     return value
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Read text that protobuf can hold; raises TypeError."""
     if not isinstance(value, str):
-        raise TypeError(f"{_kind(value)} where a string is expected")
+        raise TypeError(f"{kind_of(value)} where a string is expected")
     if not value.isascii():
         # Half of a surrogate pair is legal JSON and no text; it becomes the replacement character.
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -193,7 +242,7 @@ def _text(value: Any) -> str:
 
 def _bytes(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise TypeError(f"{_kind(value)} where base64 is expected")
+        raise TypeError(f"{kind_of(value)} where base64 is expected")
     try:
         padded = value.replace("-", "+").replace("_", "/")
         return base64.b64decode(padded + "=" * (-len(padded) % 4), validate=True)
@@ -202,17 +251,21 @@ def _bytes(value: Any) -> bytes:
 
 
 _READERS: Final[dict[int, Callable[[Any], Any]]] = {
-    FieldDescriptor.TYPE_STRING: _text,
+    FieldDescriptor.TYPE_STRING: text_of,
     FieldDescriptor.TYPE_BYTES: _bytes,
     FieldDescriptor.TYPE_BOOL: _bool,
     FieldDescriptor.TYPE_DOUBLE: _double,
-    FieldDescriptor.TYPE_INT64: _integer,
-    FieldDescriptor.TYPE_UINT32: _integer,
-    FieldDescriptor.TYPE_INT32: _integer,
-    FieldDescriptor.TYPE_FIXED32: _integer,
-    FieldDescriptor.TYPE_FIXED64: _integer,
+    FieldDescriptor.TYPE_INT64: integer_of,
+    FieldDescriptor.TYPE_UINT32: integer_of,
+    FieldDescriptor.TYPE_INT32: integer_of,
+    FieldDescriptor.TYPE_FIXED32: integer_of,
+    FieldDescriptor.TYPE_FIXED64: integer_of,
+    FieldDescriptor.TYPE_SFIXED64: integer_of,
+    FieldDescriptor.TYPE_SINT32: integer_of,
+    FieldDescriptor.TYPE_UINT64: integer_of,
 }
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Name what a JSON value is, as an error says it."""
     return _KINDS.get(type(value), "a number")

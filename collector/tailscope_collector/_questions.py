@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from tailscope_analyzer import NotFoundError, QueryError, Report, Selection, Traces, report, trace_detail
-from tailscope_collector import _sql
+from tailscope_collector import _arrow, _sql
+from tailscope_collector._queries import FIRST_ANSWER
 from tailscope_collector._settle import with_attribute_maps
 
 if TYPE_CHECKING:
     import threading
-
-    import pyarrow as pa
 
     from tailscope_collector._queries import Queries
     from tailscope_collector._store import Store
@@ -38,10 +39,12 @@ class Questions:
         """Return the selected requests and their ledger; raises QueryError."""
         # The alias lets a condition say requests.model; the table has the view's columns and what is exact
         # beside them.
-        chosen = f"from request_rows as requests where {selection.condition()}"
+        # The bounds of the window once more: the ledger lies in order of its requests' starts.
+        window = selection.window("start_unix_nano")
         requests, ledger = self._queries.run_together(
-            f"select * {chosen}",
-            f"select * from ledger_rows where trace_id in (select trace_id {chosen})",  # noqa: S608 - as above
+            f"select * from all_requests as requests where {selection.condition()}",  # noqa: S608 - as above
+            f"select *, self_ns / 1e6 as self_ms from all_ledger where {window} "  # noqa: S608 - numbers
+            f"and trace_id in (select trace_id from {FIRST_ANSWER})",
             abandoned=abandoned,
         )
         for answer in (requests, ledger):
@@ -64,9 +67,7 @@ class Questions:
         wanted = trace_id.strip().lower()
         if not _TRACE_ID.fullmatch(wanted):
             raise NotFoundError(f"{trace_id!r} is no trace id: that is 32 hex digits.")
-        with self._store.cursor() as cursor:
-            asked = {"trace_id": wanted, "most": TRACE_SPANS + 1}
-            spans = cursor.sql(_sql.query("spans_of_trace"), params=asked).to_arrow_table()
+        spans = self._spans(wanted)
         if not spans.num_rows:
             raise NotFoundError(f"There is no trace {wanted}. It may not have arrived yet.")
         if spans.num_rows > TRACE_SPANS:
@@ -76,7 +77,23 @@ class Questions:
                 code="too_large",
                 status=413,
             )
-        return _with_extras(trace_detail(with_attribute_maps(spans)), spans)
+        return _with_extras(trace_detail(spans), spans)
+
+    def _spans(self, trace_id: str) -> pa.Table:
+        """Return the spans of one trace, sealed or not, in order of start and span id."""
+        asked = {"trace_id": trace_id, "most": TRACE_SPANS + 1}
+        segments = self._store.segments
+        with self._store.cursor() as cursor, segments.reading(cursor):
+            spans = with_attribute_maps(
+                cursor.sql(_sql.query("spans_of_trace"), params=asked).to_arrow_table()
+            )
+            places = cursor.execute(_sql.query("places_of_trace"), {"trace_id": trace_id}).fetchall()
+            if places:
+                files = segments.files("spans", (int(segment) for (segment,) in places))
+                cursor.execute("set variable chosen_spans = $files", {"files": files})
+                sealed = cursor.sql(_sql.query("sealed_spans_of_trace"), params=asked).to_arrow_table()
+                spans = pa.concat_tables([spans, sealed.select(spans.column_names).cast(spans.schema)])
+        return _arrow.ordered(spans, "start_unix_nano", "span_id")
 
 
 def _with_extras(detail: dict[str, Any], spans: pa.Table) -> dict[str, Any]:

@@ -18,6 +18,7 @@ _RetryInfo: Any = google.rpc.error_details_pb2.RetryInfo  # pyright: ignore[repo
 # The numbers of google.rpc.Code, which gRPC's status codes share.
 INVALID_ARGUMENT: Final = 3
 RESOURCE_EXHAUSTED: Final = 8
+UNIMPLEMENTED: Final = 12
 UNAVAILABLE: Final = 14
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import duckdb
 
 from tailscope_analyzer import QueryError
+from tailscope_collector import _sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,12 +44,15 @@ TABLE_FUNCTIONS: Final = frozenset(
 )
 """Table functions a query may call. Others read files, change the process or take raw pointers."""
 
-_SCALARS_REFUSED: Final = frozenset({"write_log", "nextval", "currval"})
+_SCALARS_REFUSED: Final = frozenset({"write_log", "nextval", "currval", "getvariable"})
 _EXPLAIN: Final = re.compile(r"\s*explain\s+(?:analyze\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
 
 
-def check_query(cursor: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise QueryError unless the text is one statement that a user may run."""
+def check_query(cursor: duckdb.DuckDBPyConnection, query: str) -> frozenset[str]:
+    """Return the names that the text reads from (tables, views, table functions), in lower case.
+
+    Raises QueryError unless the text is one statement that a user may run.
+    """
     kind = _single_kind(cursor, query)
     if kind == "EXPLAIN":
         inner = _EXPLAIN.sub("", query, count=1)
@@ -57,11 +61,17 @@ def check_query(cursor: duckdb.DuckDBPyConnection, query: str) -> None:
         query = inner
     elif kind != "SELECT":
         raise QueryError(f"Only SELECT and EXPLAIN of a SELECT are allowed here, not {kind}.")
-    for call in _calls(_tree(cursor, query)):
-        if call[0] == "TABLE_FUNCTION" and call[1] not in TABLE_FUNCTIONS:
-            raise QueryError(f"The table function {call[1]} is not allowed here.")
-        if call[0] == "FUNCTION" and call[1] in _SCALARS_REFUSED:
-            raise QueryError(f"The function {call[1]} is not allowed here.")
+    read: set[str] = set()
+    for kind, name in _names(_tree(cursor, query)):
+        if kind == "TABLE_FUNCTION" and name not in TABLE_FUNCTIONS:
+            raise QueryError(f"The table function {name} is not allowed here.")
+        if kind == "QUALIFIED" and name in _sql.BOUNDED:
+            raise QueryError(f"The function {name} is called by its name alone here.")
+        if kind in {"FUNCTION", "QUALIFIED"} and name in _SCALARS_REFUSED:
+            raise QueryError(f"The function {name} is not allowed here.")
+        if kind not in {"FUNCTION", "QUALIFIED"}:
+            read.add(name)
+    return frozenset(read)
 
 
 def _single_kind(cursor: duckdb.DuckDBPyConnection, query: str) -> str:
@@ -90,8 +100,8 @@ def _tree(cursor: duckdb.DuckDBPyConnection, query: str) -> Any:
     return tree
 
 
-def _calls(root: Any) -> Iterator[tuple[str, str]]:
-    """Name every function of a syntax tree, with the kind of its node; depth is no matter."""
+def _names(root: Any) -> Iterator[tuple[str, str]]:
+    """Name every function and table of a syntax tree, with the kind of its node; depth is no matter."""
     waiting: list[Any] = [root]
     while waiting:
         node = waiting.pop()
@@ -101,6 +111,9 @@ def _calls(root: Any) -> Iterator[tuple[str, str]]:
             fields = cast("dict[str, Any]", node)  # keys of JSON objects are text
             if fields.get("type") == "TABLE_FUNCTION":
                 yield "TABLE_FUNCTION", str(fields["function"].get("function_name", "")).lower()
+            elif fields.get("type") == "BASE_TABLE":
+                yield "BASE_TABLE", str(fields.get("table_name", "")).lower()
             elif fields.get("class") == "FUNCTION":
-                yield "FUNCTION", str(fields.get("function_name", "")).lower()
+                kind = "QUALIFIED" if fields.get("schema") or fields.get("catalog") else "FUNCTION"
+                yield kind, str(fields.get("function_name", "")).lower()
             waiting.extend(fields.values())

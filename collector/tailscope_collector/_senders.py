@@ -1,6 +1,6 @@
 """Where imported requests go: a collector over HTTP, or a store that this process holds.
 
-Owns waiting and sending again. Never reads a file.
+Owns waiting, sending again and showing the ingest token. Never reads a file of traces.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ from typing import Final, Protocol
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from tailscope_analyzer._client import LOOPBACK
+from tailscope_analyzer._credentials import Credentials, for_owner
 from tailscope_collector._commit import Committer
 from tailscope_collector._counters import Counters
 from tailscope_collector._decoders import load_decoder
@@ -43,7 +46,13 @@ second."""
 IN_FLIGHT: Final = 256
 """Requests in flight to a store in this process."""
 
+MEMORY_MB: Final = 192
+"""Memory of DuckDB in an import: nobody asks meanwhile, so what it keeps from the disk saves nothing."""
+
+QUEUE_MB: Final = 16
+
 TRIES: Final = 30
+ANSWER_S: Final = 120
 RETRYABLE: Final = frozenset({429, 502, 503, 504})
 
 Done = Callable[[Outcome], None]
@@ -72,7 +81,7 @@ class StoreSender:
     """Commits to a store that this process holds."""
 
     def __init__(self, directory: DataDirectory) -> None:
-        settings = Settings()
+        settings = Settings(memory_mb=MEMORY_MB, queue_mb=QUEUE_MB)
         self.place = str(directory.path)
         self.counters = Counters()
         self._store = open_store(directory, settings, create=True)
@@ -115,9 +124,18 @@ class StoreSender:
 class HttpSender:
     """Posts to a collector."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, given: Credentials) -> None:
         self.place = url.rstrip("/")
         self._url = self.place + "/v1/traces"
+        self._given = given
+        parts = urllib.parse.urlsplit(url)
+        handlers: list[urllib.request.BaseHandler] = []
+        if parts.hostname in LOOPBACK:
+            # A proxy from the environment cannot reach this machine's own loopback.
+            handlers.append(urllib.request.ProxyHandler({}))
+        if parts.scheme == "https":
+            handlers.append(urllib.request.HTTPSHandler(context=given.tls()))
+        self._opener = urllib.request.build_opener(*handlers)
         self._pool = ThreadPoolExecutor(CALLS, thread_name_prefix="tailscope-import")
         self._slots = threading.Semaphore(2 * CALLS)
 
@@ -145,7 +163,7 @@ class HttpSender:
         reason = ""
         for _ in range(TRIES):
             try:
-                answer = ExportTraceServiceResponse.FromString(_post(self._url, body))
+                answer = ExportTraceServiceResponse.FromString(self._answer(body))
             except urllib.error.HTTPError as error:
                 reason = _message(error)
                 if error.code not in RETRYABLE:
@@ -158,24 +176,29 @@ class HttpSender:
             time.sleep(1)
         return Outcome(error=StoreUnavailableError(reason))
 
-
-def _post(url: str, body: bytes) -> bytes:
-    # open_sender has checked that the URL is http or https.
-    request = urllib.request.Request(url, body, {"Content-Type": "application/x-protobuf"})  # noqa: S310
-    with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310
-        return bytes(response.read())
+    def _answer(self, body: bytes) -> bytes:
+        # open_sender has checked that the URL is http or https.
+        request = urllib.request.Request(self._url, body, {"Content-Type": "application/x-protobuf"})  # noqa: S310
+        for name, value in self._given.headers().items():
+            # A redirect may lead to another host, which must not learn the token.
+            request.add_unredirected_header(name, value)
+        with self._opener.open(request, timeout=ANSWER_S) as response:
+            return bytes(response.read())
 
 
 def _message(error: urllib.error.HTTPError) -> str:
     return read_message(error.read()) or f"{error.code} {error.reason}"
 
 
-def open_sender(url: str | None, data: str) -> Sender:
-    """Return the way to a collector at the URL, or to a data directory, whoever holds it."""
+def open_sender(url: str | None, data: str, given: Credentials) -> Sender:
+    """Return the way to a collector at the URL, or to a data directory, whoever holds it.
+
+    Raises CollectorError, or the analyzer's InputError for certificates that cannot be used.
+    """
     if url:
         if not url.startswith(("http://", "https://")):
             raise CollectorError(f"Not a collector's URL: {url!r}. It looks like http://127.0.0.1:4318.")
-        return HttpSender(url)
+        return HttpSender(url, given)
     directory = DataDirectory(data)
     try:
         return StoreSender(directory)
@@ -183,4 +206,4 @@ def open_sender(url: str | None, data: str) -> Sender:
         owner = directory.owner()
         if owner is None:
             raise
-        return HttpSender(owner.url)
+        return HttpSender(owner.url, for_owner(directory.path, side="ingest"))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -21,9 +23,10 @@ from tailscope_collector import _arrow, _sql
 from tailscope_collector._watch import stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from tailscope_collector._counters import Counters
+    from tailscope_collector._segments import Segments
     from tailscope_collector._store import Store
 
 WINDOW_SPANS: Final = 1_000_000
@@ -47,6 +50,12 @@ class Settler:
         """End what runs at its next chunk and take no more; safe to call twice."""
         self._closing.set()
 
+    @contextmanager
+    def standing_still(self) -> Generator[None]:
+        """Change no request and no ledger until the end of the block."""
+        with self._guard:
+            yield
+
     def settle(self) -> None:
         """Make the rows of every trace that got spans since the last time; raises QueryError at a stop."""
         with self._guard:
@@ -66,18 +75,53 @@ class Settler:
             _sql.query("changed_traces"), params={"settled": settled, "upto": upto}
         ).to_arrow_table()
         chunks = list(_chunks(changed))
-        for number, chunk in enumerate(chunks, start=1):
+        for number, traces in enumerate(chunks, start=1):
             if self._closing.is_set():
                 raise stopping()
-            requests, ledger = _rows(cursor, chunk)
+            with self._store.segments.holding():
+                chunk = _Chunk.of(cursor, traces)
+                requests, ledger = _rows(cursor, chunk, self._store.segments)
             mark = upto if number == len(chunks) else None
             _replace(cursor, chunk, requests, ledger, mark=mark)
-            self._counters.add("settled_traces_total", chunk.num_rows)
+            self._counters.add("settled_traces_total", traces.num_rows)
+            for reason, late in (("settled", chunk.known), ("sealed", chunk.reopened)):
+                count = int(late.column("fresh_count").to_numpy().sum())
+                self._counters.add("spans_late_total", count, reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Traces that are settled together, and what is sealed of them."""
+
+    traces: pa.Table
+    known: pa.Table
+    """Those that have rows to replace."""
+    reopened: pa.Table
+    """Those that are sealed in part: their sealed rows do not count any more."""
+    segments: list[int]
+    """Where their sealed spans are."""
+    sampled_out: set[str]
+    """Those whose earlier spans were left out when they were sealed: late ones make no request."""
+
+    @staticmethod
+    def of(cursor: duckdb.DuckDBPyConnection, traces: pa.Table) -> _Chunk:
+        cursor.register("changed", traces)
+        try:
+            places = cursor.sql(_sql.query("sealed_places")).fetchall()
+        finally:
+            cursor.unregister("changed")
+        sealed = {trace for trace, segment in places if segment > 0}
+        return _Chunk(
+            traces,
+            traces.filter(traces.column("known")),
+            _arrow.of_traces(traces, sealed),
+            sorted({segment for _, segment in places if segment > 0}),
+            {trace for trace, segment in places if segment < 0} - sealed,
+        )
 
 
 def _last_settled(cursor: duckdb.DuckDBPyConnection) -> int:
-    row = cursor.execute(_sql.query("last_settled")).fetchone()
-    return int(row[0]) if row else 0
+    return int(cursor.execute(_sql.query("last_settled")).fetchall()[0][0])
 
 
 def _windows(cursor: duckdb.DuckDBPyConnection, settled: int) -> Iterator[int]:
@@ -101,14 +145,23 @@ def _chunks(changed: pa.Table) -> Iterator[pa.Table]:
         yield changed.slice(int(start), int(end - start))
 
 
-def _rows(cursor: duckdb.DuckDBPyConnection, chunk: pa.Table) -> tuple[pa.Table, pa.Table]:
-    cursor.register("chosen_traces", chunk)
+def _rows(cursor: duckdb.DuckDBPyConnection, chunk: _Chunk, segments: Segments) -> tuple[pa.Table, pa.Table]:
+    chosen = _arrow.without(chunk.traces, pa.array(list(chunk.sampled_out), pa.string()))
+    first = int(chosen.column("first_seq").to_numpy().min()) if chosen.num_rows else 0
+    cursor.register("chosen_traces", chosen)
     try:
-        first = int(chunk.column("first_seq").to_numpy().min())
-        spans = cursor.sql(_sql.query("spans_of_traces"), params={"first": first}).to_arrow_table()
+        spans = with_attribute_maps(
+            cursor.sql(_sql.query("spans_of_traces"), params={"first": first}).to_arrow_table()
+        )
+        if chunk.segments:
+            cursor.execute(
+                "set variable chosen_spans = $files", {"files": segments.files("spans", chunk.segments)}
+            )
+            sealed = cursor.sql(_sql.query("sealed_spans_of_traces")).to_arrow_table()
+            spans = pa.concat_tables([spans, sealed.select(spans.column_names).cast(spans.schema)])
     finally:
         cursor.unregister("chosen_traces")
-    traces = Traces.from_spans(with_attribute_maps(spans))
+    traces = Traces.from_spans(spans)
     return traces.requests.to_arrow(), traces.ledger.to_arrow()
 
 
@@ -128,22 +181,24 @@ def with_attribute_maps(spans: pa.Table) -> pa.Table:
 
 def _replace(
     cursor: duckdb.DuckDBPyConnection,
-    chunk: pa.Table,
+    chunk: _Chunk,
     requests: pa.Table,
     ledger: pa.Table,
     *,
     mark: int | None,
 ) -> None:
-    known = chunk.filter(chunk.column("known"))
     tables = {
         "request_batch": requests,
         "ledger_batch": ledger,
-        "chosen_traces": chunk,
-        "known_traces": known,
+        "chosen_traces": chunk.traces,
+        "known_traces": chunk.known,
+        "reopened": chunk.reopened,
     }
     steps = ["insert_requests", "insert_ledger", "insert_traces"]
-    if known.num_rows:
+    if chunk.known.num_rows:
         steps = ["delete_requests", "delete_ledger", "delete_traces", *steps]
+    if chunk.reopened.num_rows:
+        steps += ["delete_reopened", "insert_reopened"]
     for name, table in tables.items():
         cursor.register(name, table)
     cursor.execute("begin")

@@ -1,7 +1,7 @@
 """A decoded batch of export requests to the columns of `span_rows`.
 
 Owns how each field of a span is stored. Columns only: nothing here loops over spans. What is wrong with
-single spans is counted per request and reason; what is wrong with a request raises MalformedRequestsError.
+single spans is counted per request and reason; a request of nothing else raises MalformedRequestsError.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ import pyarrow as pa
 from tailscope.conventions import SPAN_KINDS, STATUSES
 from tailscope_collector import _arrow
 from tailscope_collector._arrow import array, bytes_of, is_valid, null_if_empty, offsets_of
-from tailscope_collector._attributes import Attributes, BadValueError, read_attributes
+from tailscope_collector._attributes import Attributes, BadValuesError, read_attributes
+from tailscope_collector._bad_text import BAD_TEXT, Mended, mended_texts
 from tailscope_collector._fingerprints import fingerprints
 from tailscope_collector._hex import hex_text
 from tailscope_collector._levels import SPAN_ID_BYTES, Levels, ValidSpans, is_not_zero, valid_spans
 from tailscope_collector._promoted import promote
+from tailscope_collector._repairs import repairs_of
 from tailscope_collector._stages import StageOf, Stages
+from tailscope_collector._tracestate import read_sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tailscope_collector._arrow import Column, Int64s, Prints
+    from tailscope_collector._counters import Counters
     from tailscope_collector._origins import Origin, Origins
 
 
@@ -58,6 +62,8 @@ class SpanReader:
 
     origins: Origins
     stage_of: StageOf
+    counters: Counters | None = None
+    """Where it is counted what could not be kept as it was sent."""
     _stages: Stages = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,22 +72,43 @@ class SpanReader:
     def read(self, batch: pa.RecordBatch) -> SpanBatch:
         """Turn a decoded batch into columns; raises MalformedRequestsError."""
         levels = Levels.of(batch)
-        origins = self._origins(levels)
+        origins, unread = self._origins(levels)
         valid = valid_spans(levels, batch.num_rows)
+        storable = valid.refused
+        if unread:
+            scopes = enumerate(valid.of_scope.tolist())
+            valid = valid.without({place: unread[scope] for place, scope in scopes if scope in unread})
+        valid, table, prints, mended = self._readable(valid, origins)
         accepted: list[int] = np.bincount(valid.of_request, minlength=batch.num_rows).tolist()
-        if not len(valid.spans):
-            empty = np.zeros(0, dtype=np.uint64)
-            return SpanBatch(_arrow.table({}), empty, accepted, valid.refused, self.origins.take_new())
-        try:
-            table, prints = self._columns(valid, origins)
-        except BadValueError as bad:
-            raise MalformedRequestsError({int(valid.of_request[bad.owner]): str(bad)}) from bad
+        _check_requests(accepted, storable, valid.refused)
+        repairs = repairs_of(valid.spans, table) if len(valid.spans) else {}
+        repairs[BAD_TEXT] = mended_texts(batch) + mended.texts + sum(one.mended for one in origins if one)
+        for reason, count in repairs.items():
+            if self.counters is not None and count:
+                self.counters.add("spans_repaired_total", count, reason=reason)
         return SpanBatch(table, prints, accepted, valid.refused, self.origins.take_new())
 
-    def _origins(self, levels: Levels) -> list[Origin | None]:
-        """Return the origin of each scope that has spans; the loop is over scopes, a handful per request."""
+    def _readable(
+        self, valid: ValidSpans, origins: list[Origin | None]
+    ) -> tuple[ValidSpans, pa.Table, Prints, Mended]:
+        """Return the columns of the spans that can be read, and which these are."""
+        while len(valid.spans):
+            mended = Mended()
+            try:
+                return valid, *self._columns(valid, origins, mended), mended
+            except BadValuesError as bad:
+                # Attributes of spans, events and links, one after the other: three times at most.
+                valid = valid.without(bad.reasons)
+        return valid, _arrow.table({}), np.zeros(0, dtype=np.uint64), Mended()
+
+    def _origins(self, levels: Levels) -> tuple[list[Origin | None], dict[int, str]]:
+        """Return the origin of each scope that has spans, and why some have none.
+
+        The loop is over scopes, a handful per request.
+        """
         found: list[Origin | None] = []
         bad: dict[int, str] = {}
+        mended = Mended()
         resources, resource_urls = (levels.resources.field(n).to_pylist() for n in ("resource", "schema_url"))
         scopes, scope_urls = (levels.scopes.field(n).to_pylist() for n in ("scope", "schema_url"))
         counts: list[int] = levels.span_counts.tolist()
@@ -90,20 +117,20 @@ class SpanReader:
             if counts[i]:
                 raw = resources[resource] or b"", resource_urls[resource], scopes[i] or b"", scope_urls[i]
                 try:
-                    origin = self.origins.of(*raw)
+                    origin = self.origins.of(raw, mended)
                 except ValueError as error:
-                    bad[int(levels.request_of_resource[resource])] = str(error)
+                    bad[i] = str(error)
             found.append(origin)
-        if bad:
-            raise MalformedRequestsError(bad)
-        return found
+        return found, bad
 
-    def _columns(self, valid: ValidSpans, origins: list[Origin | None]) -> tuple[pa.Table, Prints]:
+    def _columns(
+        self, valid: ValidSpans, origins: list[Origin | None], mended: Mended
+    ) -> tuple[pa.Table, Prints]:
         spans = valid.spans
         start, duration = _times(spans)
         kinds = _enum(spans.field("kind"), len(SPAN_KINDS))
         status = spans.field("status")
-        attributes = read_attributes(spans.field("attributes"))
+        attributes = read_attributes(spans.field("attributes"), mended)
         numbers = np.array([origin.origin_id if origin else -1 for origin in origins], dtype=np.int32)
         columns: dict[str, Column] = {
             "trace_id": hex_text(spans.field("trace_id")),
@@ -122,14 +149,39 @@ class SpanReader:
             "attribute_values": attributes.text_lists(),
             "attribute_types": attributes.type_texts(),
             **promote(attributes),
-            "events": _events(spans.field("events")),
-            "links": _links(spans.field("links")),
+            "events": _events(spans.field("events"), mended),
+            "links": _links(spans.field("links"), mended),
             **{name: _int64(spans.field(name)) for name in _DROPPED},
-            "trace_state": _text_or_null(spans.field("trace_state")),
+            "trace_state": (trace_state := _text_or_null(spans.field("trace_state"))),
             "flags": _int64(spans.field("flags")),
+            "sample_weight": self._weights(trace_state),
         }
         ids = bytes_of(spans.field("trace_id")), bytes_of(spans.field("span_id"))
         return _arrow.table(columns), fingerprints(*ids, kinds, start)
+
+    def _weights(self, trace_state: Column) -> Column:
+        """Return how many spans each stands for; null is 1, at no cost where nobody says anything."""
+        if trace_state.null_count == len(trace_state):
+            return _arrow.nulls(len(trace_state), pa.float64())
+        sampling = read_sampling(trace_state)
+        if sampling.malformed and self.counters is not None:
+            self.counters.add(
+                "spans_repaired_total", sampling.malformed, reason="sampling of tracestate unreadable"
+            )
+        return sampling.weights
+
+
+def _check_requests(
+    accepted: list[int], storable: list[dict[str, int]], refused: list[dict[str, int]]
+) -> None:
+    """Raise MalformedRequestsError for requests in which there is no span whose bytes can be read."""
+    reasons = {
+        request: "; ".join(after.keys() - before.keys())
+        for request, (count, before, after) in enumerate(zip(accepted, storable, refused, strict=True))
+        if not count and after != before
+    }
+    if reasons:
+        raise MalformedRequestsError(reasons)
 
 
 _DROPPED = ("dropped_attributes_count", "dropped_events_count", "dropped_links_count")
@@ -169,21 +221,24 @@ def _text_or_null(column: Column) -> Column:
     return _arrow.nulls(len(column), pa.string()) if offsets[-1] == offsets[0] else null_if_empty(column)
 
 
-def _nested(lists: Column, columns: Callable[[Column, Attributes], dict[str, Column]]) -> Column:
+def _nested(
+    lists: Column, mended: Mended, columns: Callable[[Column, Attributes], dict[str, Column]]
+) -> Column:
     """Rebuild a list column of structs that have attributes of their own."""
     offsets = offsets_of(lists)
     items = lists.flatten()
     try:
-        attributes = read_attributes(items.field("attributes"))
-    except BadValueError as bad:
-        owner = int(np.searchsorted(offsets - offsets[0], bad.owner, side="right")) - 1
-        raise BadValueError(owner, str(bad)) from bad
+        attributes = read_attributes(items.field("attributes"), mended)
+    except BadValuesError as bad:
+        spans = np.searchsorted(offsets - offsets[0], list(bad.reasons), side="right") - 1
+        raise BadValuesError(dict(zip(spans.tolist(), bad.reasons.values(), strict=True))) from bad
     return _arrow.lists(offsets - offsets[0], _arrow.structs(columns(items, attributes)))
 
 
-def _events(lists: Column) -> Column:
+def _events(lists: Column, mended: Mended) -> Column:
     return _nested(
         lists,
+        mended,
         lambda items, attributes: {
             "time_unix_nano": _clipped(items.field("time_unix_nano")),
             "name": items.field("name"),
@@ -194,9 +249,10 @@ def _events(lists: Column) -> Column:
     )
 
 
-def _links(lists: Column) -> Column:
+def _links(lists: Column, mended: Mended) -> Column:
     return _nested(
         lists,
+        mended,
         lambda items, attributes: {
             "trace_id": hex_text(items.field("trace_id")),
             "span_id": hex_text(items.field("span_id")),

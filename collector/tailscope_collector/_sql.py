@@ -18,27 +18,116 @@ TABLES: Final = (
     "ledger_rows",
     "settle_marks",
     "metric_rows",
+    "segment_rows",
+    "sealed_traces",
+    "reopened_rows",
+    "finding_rows",
+    "kept_rows",
 )
-VIEWS: Final = ("spans", "requests", "stages", "dependencies", "metrics", "span_tree")
+# DuckDB looks names up when it makes a macro as when it makes a view: each after what it reads.
+MACROS: Final = (
+    "kind_name",
+    "status_name",
+    "trace_key",
+    "p50",
+    "p95",
+    "p99",
+    "quantile_w",
+    "p50w",
+    "p95w",
+    "p99w",
+    "count_w",
+    "effective_w",
+    "repeat",
+    "lpad",
+    "rpad",
+    "range",
+    "generate_series",
+)
+"""Macros that read no table."""
+VIEWS: Final = (
+    "all_requests",
+    "all_ledger",
+    "spans",
+    "requests",
+    "stages",
+    "dependencies",
+    "metrics",
+    "findings",
+)
+MACROS_OF_VIEWS: Final = ("tree_of", "slowest")
 VIEWS_OF_MACROS: Final = ("span_tree",)
-MACROS: Final = ("p50", "p95", "p99", "tree_of", "slowest")
+BOUNDED: Final = frozenset({"repeat", "lpad", "rpad", "range", "generate_series"})
+"""Macros that stand before functions of DuckDB, which make values of any size."""
+INTERNAL: Final = frozenset({"all_requests", "all_ledger", "kind_name", "status_name", "trace_key"}) | BOUNDED
+"""Views and macros that others are made of; nobody is promised that they stay."""
 QUERIES: Final = (
     "batch_sizes",
+    "bounds_of_segments",
     "changed_traces",
+    "count_quiet",
+    "count_spans",
+    "delete_finding",
+    "delete_kept",
     "delete_ledger",
+    "delete_old_reopened",
+    "delete_origins",
+    "delete_reopened",
     "delete_requests",
+    "delete_sealed_metrics",
+    "delete_sealed_spans",
+    "delete_sealed_traces",
+    "delete_segments",
     "delete_traces",
+    "eligible_traces",
+    "insert_finding",
+    "insert_kept",
+    "insert_kept_traces",
     "insert_ledger",
     "insert_mark",
+    "insert_metrics",
     "insert_origins",
+    "insert_reopened",
     "insert_requests",
+    "insert_sealed_traces",
+    "insert_segment",
     "insert_spans",
     "insert_traces",
+    "jaeger_dependencies",
+    "jaeger_operations",
+    "jaeger_search",
+    "jaeger_services",
+    "jaeger_spans",
+    "kept_ledger",
+    "kept_requests",
+    "kept_spans",
+    "kept_traces_of_segments",
+    "last_batch_seq",
+    "last_metric_batch",
     "last_settled",
+    "ledger_to_seal",
+    "list_findings",
+    "listed_segments",
+    "metrics_to_seal",
+    "next_segment",
+    "origins_to_seal",
+    "places_of_suspects",
+    "places_of_trace",
     "recent_ids",
+    "report_of_finding",
+    "requests_to_seal",
+    "resettled_traces",
+    "sealed_ids",
+    "sealed_places",
+    "sealed_spans_of_trace",
+    "sealed_spans_of_traces",
+    "segments_by_age",
+    "segments_of_kept",
     "spans_of_trace",
     "spans_of_traces",
+    "spans_to_seal",
     "stored_suspects",
+    "update_resettled",
 )
 
 
@@ -53,11 +142,10 @@ def query(name: str) -> str:
     return read_sql("queries", name)
 
 
-def schema() -> list[str]:
-    """Return the statements that make tables, views and macros in an empty database, in order."""
-    objects = [("tables", name) for name in TABLES]
-    # DuckDB looks names up when it makes a macro as when it makes a view: each after what it reads.
-    objects += [("views", name) for name in VIEWS if name not in VIEWS_OF_MACROS]
-    objects += [("macros", name) for name in MACROS]
+def views_and_macros() -> list[str]:
+    """Return the statements that make views and macros on tables that are there, in order."""
+    objects = [("macros", name) for name in MACROS]
+    objects += [("views", name) for name in VIEWS]
+    objects += [("macros", name) for name in MACROS_OF_VIEWS]
     objects += [("views", name) for name in VIEWS_OF_MACROS]
     return [read_sql(folder, name) for folder, name in objects]

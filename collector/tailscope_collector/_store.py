@@ -7,13 +7,17 @@ locked.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import duckdb
 
 from tailscope_collector import _sql
+from tailscope_collector._compaction import compact, is_worth_it
+from tailscope_collector._schema import bring_up_to_date
+from tailscope_collector._segments import Segments
 from tailscope_collector._settings import Settings
 from tailscope_collector.errors import StoreError
 
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tailscope_collector._directory import DataDirectory
+
+log = logging.getLogger(__name__)
 
 # A checkpoint at DuckDB's default of 16 MB stalls commits for 1.3-3.4 s and halves the rate; we do it when
 # idle.
@@ -38,7 +44,8 @@ class Store:
         self.directory = directory
         self._guard = threading.Lock()
         self._closed = False
-        self._connection = _open(directory, settings)
+        self.segments = Segments(directory.segments)
+        self._connection = _open(directory, settings, self.segments)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a new cursor on the database."""
@@ -49,15 +56,27 @@ class Store:
 
     def last_batch_seq(self) -> int:
         """Return the number of the last committed batch; 0 in an empty store."""
-        return self._number("select coalesce(max(batch_seq), 0) from span_rows")
+        return self._number(_sql.query("last_batch_seq"))
 
     def next_origin_id(self) -> int:
         """Return the first free origin id."""
         return self._number("select coalesce(max(origin_id), -1) + 1 from origin_rows")
 
     def span_count(self) -> int:
-        """Return how many spans are stored."""
-        return self._number("select count(*) from span_rows")
+        """Return how many spans are stored, sealed or not."""
+        return self._number(_sql.query("count_spans"))
+
+    def segment_count(self) -> int:
+        """Return how many segments count."""
+        return self._number("select count(*) from segment_rows")
+
+    def segments_bytes(self) -> int:
+        """Return what the segments take on the disk."""
+        return self._number("select coalesce(sum(size_bytes), 0) from segment_rows")
+
+    def size_bytes(self) -> int:
+        """Return what the store takes on the disk: the database, its log and the segments."""
+        return self.directory.database.stat().st_size + self.wal_bytes() + self.segments_bytes()
 
     def wal_bytes(self) -> int:
         """Return the size of the write-ahead log."""
@@ -97,8 +116,7 @@ class Store:
 
     def _number(self, query: str) -> int:
         with self.cursor() as cursor:
-            row = cursor.execute(query).fetchone()
-        return int(row[0]) if row else 0
+            return int(cursor.execute(query).fetchall()[0][0])
 
 
 def open_store(directory: DataDirectory, settings: Settings | None = None, *, create: bool = False) -> Store:
@@ -111,35 +129,71 @@ def open_store(directory: DataDirectory, settings: Settings | None = None, *, cr
         raise
 
 
-def _open(directory: DataDirectory, settings: Settings) -> duckdb.DuckDBPyConnection:
+def _open(directory: DataDirectory, settings: Settings, segments: Segments) -> duckdb.DuckDBPyConnection:
     # What a killed process had spilled is of no use to anybody.
     shutil.rmtree(directory.spill, ignore_errors=True)
+    config: dict[str, Any] = {
+        "threads": str(settings.threads),
+        "memory_limit": f"{settings.memory_mb}MiB",
+        "checkpoint_threshold": CHECKPOINT_THRESHOLD,
+        "temp_directory": str(directory.spill),
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+        # The default of 2.0; 1.5 would write files as old as 1.0, whose macros have no typed parameters.
+        "storage_compatibility_version": "latest",
+    }
     try:
-        connection = duckdb.connect(
-            str(directory.database),
-            config={
-                "threads": str(settings.threads),
-                "memory_limit": f"{settings.memory_mb}MiB",
-                "checkpoint_threshold": CHECKPOINT_THRESHOLD,
-                "temp_directory": str(directory.spill),
-                "autoinstall_known_extensions": "false",
-                "autoload_known_extensions": "false",
-                "python_enable_replacements": "false",
-            },
-        )
-        _set_up(connection, directory)
-    except duckdb.Error as error:
-        raise StoreError(f"Cannot open {directory.database}: {error}") from error
+        connection = _prepared(directory, segments, config)
+        if is_worth_it(connection):
+            connection.execute("checkpoint")
+            connection.close()
+            _compact(directory, segments, config)
+            connection = _prepared(directory, segments, config)
+        _lock_up(connection, directory)
+    except (duckdb.Error, OSError) as error:
+        raise StoreError(f"Cannot open {directory.database}: {error}{_way_out(directory, error)}") from error
     return connection
 
 
-def _set_up(connection: duckdb.DuckDBPyConnection, directory: DataDirectory) -> None:
-    connection.execute("set timezone = 'UTC'")
-    if not connection.execute("select 1 from duckdb_tables() where table_name = 'span_rows'").fetchone():
-        connection.execute("begin")
-        for statement in _sql.schema():
-            connection.execute(statement)
-        connection.execute("commit")
+def _way_out(directory: DataDirectory, error: Exception) -> str:
+    """Say what can be done about a damaged database; nothing where it is not damaged."""
+    text = str(error)
+    if "WAL" in text:
+        return (
+            f" Restore {directory.path} from a backup; or move {directory.database.name}.wal away to give up "
+            "what is in that log alone."
+        )
+    if "orrupt" in text or "not a valid DuckDB" in text:
+        return f" Restore {directory.path} from a backup, or use another directory."
+    return ""
+
+
+def _prepared(
+    directory: DataDirectory, segments: Segments, config: dict[str, Any]
+) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(str(directory.database), config=config)
+    try:
+        connection.execute("set timezone = 'UTC'")
+        segments.prepare(connection)
+        bring_up_to_date(connection)
+        directory.mark_version()
+        segments.clean(connection)
+        connection.execute(_sql.query("delete_origins"))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _compact(directory: DataDirectory, segments: Segments, config: dict[str, Any]) -> None:
+    try:
+        compact(directory, segments, config)
+    except (duckdb.Error, OSError) as error:
+        log.warning("the database was not made smaller, and is used as it is: %s", error)
+
+
+def _lock_up(connection: duckdb.DuckDBPyConnection, directory: DataDirectory) -> None:
     connection.execute(
         "set allowed_directories = [$directory]", {"directory": str(directory.segments.resolve())}
     )

@@ -26,9 +26,12 @@ import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
 from tailscope_collector._arrow import array
+from tailscope_collector._bad_text import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from tailscope_collector._bad_text import Mended
 
 LETTERS: Final = {
     "string_value": "s",
@@ -97,9 +100,9 @@ _WRITERS: Final[dict[str, Callable[[AnyValue], str]]] = {
     "bytes_value": lambda value: base64.b64encode(value.bytes_value).decode(),
 }
 
-NESTED: Final[dict[str, Callable[[bytes], str]]] = {
-    "array_value": lambda raw: _json(AnyValue(array_value=ArrayValue.FromString(raw))),
-    "kvlist_value": lambda raw: _json(AnyValue(kvlist_value=KeyValueList.FromString(raw))),
-    "bytes_value": lambda raw: base64.b64encode(raw).decode(),
+NESTED: Final[dict[str, Callable[[bytes, Mended], str]]] = {
+    "array_value": lambda raw, mended: _json(AnyValue(array_value=parse(ArrayValue, raw, mended))),
+    "kvlist_value": lambda raw, mended: _json(AnyValue(kvlist_value=parse(KeyValueList, raw, mended))),
+    "bytes_value": lambda raw, _: base64.b64encode(raw).decode(),
 }
 """How the bytes of a value that is not decoded with its span become text; raises DecodeError."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from tailscope_analyzer import QueryError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import TracebackType
 
     import duckdb
@@ -48,6 +50,9 @@ class Watch:
         self._abandoned = abandoned
         self._closing = closing
         self._over = threading.Event()
+        self._is_paused = False
+        self.paused_s = 0.0
+        """Seconds that did not count."""
         self._thread = threading.Thread(target=self._run, name="tailscope-watch", daemon=True)
 
     def __enter__(self) -> Self:
@@ -59,6 +64,24 @@ class Watch:
     ) -> None:
         self._over.set()
         self._thread.join()
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Do not count the time of this block: the query waits for its reader, who has a bound of its own."""
+        began = time.monotonic()
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            took = time.monotonic() - began
+            self.paused_s += took
+            self._deadline += took
+            self._is_paused = False
+
+    def check(self) -> None:
+        """Raise the reason for which the cursor was interrupted, if there is one."""
+        if self.reason is not None:
+            raise self.reason
 
     def _run(self) -> None:
         while not self._over.wait(POLL_S):
@@ -72,7 +95,7 @@ class Watch:
             return stopping()
         if self._abandoned.is_set():
             return abandoned()
-        if time.monotonic() > self._deadline:
+        if not self._is_paused and time.monotonic() > self._deadline:
             said = f"The query took longer than {self._seconds:g} s and was stopped; narrow it down."
             return QueryError(said, code="timeout", status=408)
         if private_bytes() > self._bound:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from tailscope_collector._bad_text import texts_as_bytes
+
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
@@ -89,8 +91,18 @@ _MESSAGES: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
 @cache
 def export_request_descriptor() -> Descriptor:
     """Return the descriptor of an export request; its file and pool live as long as the process."""
+    return _request_of(_file())
+
+
+@cache
+def lenient_request_descriptor() -> Descriptor:
+    """Return the same with text as bytes: it reads requests whose text is not UTF-8."""
+    return _request_of(texts_as_bytes(_file()))
+
+
+def _request_of(file: FileDescriptorProto) -> Descriptor:
     pool = DescriptorPool()
-    pool.Add(_file())
+    pool.Add(file)
     return pool.FindMessageTypeByName(f"{PACKAGE}.ExportTraceServiceRequest")
 
 

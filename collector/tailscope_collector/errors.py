@@ -7,9 +7,11 @@
     │   ├── StoreGoneError
     │   └── StoreVersionError
     ├── ListenError           a port that cannot be opened
+    ├── AccessError           tokens, certificates or an open address that a collector cannot start with
     └── RequestError          an export request that is answered with an error
         ├── MalformedRequestError  400 / INVALID_ARGUMENT: sending it again cannot help
         ├── UnsupportedMediaError  415: a content type or coding that is not spoken here
+        ├── UnservedSignalError    404 / UNIMPLEMENTED: a kind of telemetry that is not taken here
         ├── RequestTooLargeError   413 / RESOURCE_EXHAUSTED without a retry hint
         ├── OverloadedError        503 / RESOURCE_EXHAUSTED with a retry hint: the queue is full
         └── StoreUnavailableError  503 / UNAVAILABLE: not committed, send it again
@@ -52,6 +54,10 @@ class ListenError(CollectorError):
     """A port cannot be opened."""
 
 
+class AccessError(CollectorError):
+    """Tokens or certificates cannot be used, or the address is open to others without any."""
+
+
 class RequestError(CollectorError):
     """An export request that is refused as a whole."""
 
@@ -62,6 +68,10 @@ class MalformedRequestError(RequestError):
 
 class UnsupportedMediaError(RequestError):
     """The content type or the content coding is not supported."""
+
+
+class UnservedSignalError(RequestError):
+    """What was sent is of a kind that is not taken here."""
 
 
 class RequestTooLargeError(RequestError):

@@ -13,7 +13,8 @@ import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Final
 
-from tailscope_analyzer import connect
+from tailscope_analyzer._client import connect_with
+from tailscope_analyzer._credentials import Credentials, credentials, for_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -38,12 +39,12 @@ def served_at(directory: Path) -> str | None:
         url = json.loads((directory / "collector.json").read_text("utf-8"))["url"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return str(url) if answers(str(url)) else None
+    return str(url) if answers(str(url), for_owner(directory)) else None
 
 
-def answers(url: str) -> bool:
-    """Say whether a collector answers at an address."""
-    source = connect(url)
+def answers(url: str, given: Credentials | None = None) -> bool:
+    """Say whether a collector answers at an address, asked with these or the environment's credentials."""
+    source = connect_with(url, given or credentials())
     try:
         return source.answers()
     finally:

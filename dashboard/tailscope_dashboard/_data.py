@@ -64,7 +64,8 @@ def named(name: str, values: Mapping[str, Value] | None = None, *, limit: int = 
 def extent(selection: Selection) -> Extent:
     """Ask what the store holds of a selection."""
     row = named("extent", {"selection": sqltext.Condition(selection.condition())}).row(0, named=True)
-    return Extent(row["requests"], _utc(row["first_start"]), _utc(row["last_start"]))
+    first, last = _utc(row["first_start"]), _utc(row["last_start"])
+    return Extent(row["requests"], first, last, sampled=row["sampled"])
 
 
 def population() -> pl.DataFrame:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 EXAMPLES: Final = {
-    "requests: slowest operations": """select service, operation, count(*) as n,
-       round(quantile_cont(duration_ms, 0.5), 1) as p50_ms,
-       round(quantile_cont(duration_ms, 0.99), 1) as p99_ms
+    "requests: slowest operations": """select service, operation, count_w(sample_weight) as n,
+       round(p50w(duration_ms, sample_weight), 1) as p50_ms,
+       round(p99w(duration_ms, sample_weight), 1) as p99_ms
 from requests
 group by all
 order by p99_ms desc""",
@@ -15,21 +15,22 @@ order by p99_ms desc""",
 from requests
 order by duration_ms desc
 limit 10""",
-    "stages: where the time goes": """select service, stage, category, count(*) as n,
-       round(avg(self_ms), 2) as mean_ms,
-       round(quantile_cont(self_ms, 0.99), 2) as p99_ms
-from stages
+    "stages: where the time goes": """select s.service, stage, category, count_w(sample_weight) as n,
+       round(sum(self_ms * sample_weight) / sum(sample_weight), 2) as mean_ms,
+       round(p99w(self_ms, sample_weight), 2) as p99_ms
+from stages as s
+join requests using (trace_id)
 group by all
 order by mean_ms desc""",
-    "stages: queue by instance": """select instance, count(*) as n,
-       round(quantile_cont(self_ms, 0.99), 1) as queue_p99_ms
+    "stages: queue by instance": """select instance, count_w(sample_weight) as n,
+       round(p99w(self_ms, sample_weight), 1) as queue_p99_ms
 from stages
 join requests using (trace_id)
 where stage = 'queue'
 group by instance
 order by queue_p99_ms desc""",
-    "spans: the busiest operations": """select service, operation, kind, count(*) as n,
-       round(quantile_cont(duration_ms, 0.99), 2) as p99_ms
+    "spans: the busiest operations": """select service, operation, kind, count_w(sample_weight) as n,
+       round(p99w(duration_ms, sample_weight), 2) as p99_ms
 from spans
 group by all
 order by n desc

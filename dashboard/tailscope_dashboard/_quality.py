@@ -47,5 +47,9 @@ def _reasons(report: Report) -> list[str]:
     if quality.clock_grain_ns:
         found.append(f"Clock grain: {figures.nanoseconds(quality.clock_grain_ns)}.")
     if quality.sampled:
-        found.append("Sampled: every figure is weighted by the inclusion probability of its trace.")
+        found.append(
+            "Sampled: every figure is weighted by the inclusion probability of its trace. Of "
+            f"{figures.plural(report.requests, 'request')} {figures.count(quality.stored)} are stored, "
+            f"which tell as much about the percentile as {figures.count(quality.effective)} unsampled ones."
+        )
     return found

@@ -12,7 +12,7 @@ from typing import Final
 
 from tailscope_analyzer import InputError, Selection, parse_percentile
 from tailscope_dashboard import _address as address
-from tailscope_dashboard._sqltext import Condition, Value
+from tailscope_dashboard._sqltext import Condition, Latency, Value
 
 WINDOWS: Final = {
     "all": None,
@@ -29,6 +29,9 @@ PERCENTILES: Final = ("90", "95", "99", "99.9")
 
 USUAL_PERCENTILE: Final = "99"
 
+QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+"""Percentiles that the figures and lines show, by the parameter of the queries."""
+
 _STEPS_S: Final = (
     1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5,
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400,
@@ -42,6 +45,8 @@ class Extent:
     requests: int
     first: datetime | None
     last: datetime | None
+    sampled: bool = False
+    """Some of them stand for others that were not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class Scope:
     since: datetime
     until: datetime
     percentile: float = 0.99
+    sampled: bool = False
+    """Some of the requests stand for others that were not stored."""
 
     def selection(self) -> Selection:
         """Return the selection that the collector's report takes."""
@@ -67,7 +74,8 @@ class Scope:
 
     def values(self) -> dict[str, Value]:
         """Return the parameters that every query over the selection takes."""
-        return {"selection": Condition(self.selection().condition()), "since": self.since}
+        quantiles = {name: Latency(q, self.sampled) for name, q in QUANTILES.items()}
+        return {"selection": Condition(self.selection().condition()), "since": self.since, **quantiles}
 
     def link(self) -> dict[str, str]:
         """Return the selection for a link to another page, its window as two moments."""
@@ -110,6 +118,7 @@ def read_scope(extent: Extent) -> Scope:
         since=since,
         until=until,
         percentile=parse_percentile(percentile_name()),
+        sampled=extent.sampled,
     )
 
 

@@ -13,7 +13,10 @@ from typing import Final
 import polars as pl
 
 REQUESTS_NEEDED: Final = {"p50": 6, "p95": 60, "p99": 300}
-"""Requests from which a percentile is given as a figure: three of them lie beyond it, as the report asks."""
+"""Requests from which a percentile is given as a figure: three of them lie beyond it, as the report asks.
+
+Of sampled ones so many as would tell as much (Kish's size): fewer than are stored.
+"""
 
 POINT_NEEDS: Final = {"p50": 2, "p95": 20, "p99": 100}
 """Requests from which a percentile is a point of a line over time: one of them lies beyond it."""
@@ -37,11 +40,11 @@ def percentile_lines(over_time: pl.DataFrame) -> pl.DataFrame:
     """Turn rows per step into rows per step and percentile, without those of too few requests."""
     long = over_time.unpivot(
         on=[f"{name}_ms" for name in POINT_NEEDS],
-        index=["start_time", "requests", "errors"],
+        index=["start_time", "requests", "effective", "errors"],
         variable_name="percentile",
         value_name="latency_ms",
     ).with_columns(pl.col("percentile").str.strip_suffix("_ms"))
-    enough = pl.col("requests") >= pl.col("percentile").replace_strict(POINT_NEEDS, return_dtype=pl.Int64)
+    enough = pl.col("effective") >= pl.col("percentile").replace_strict(POINT_NEEDS, return_dtype=pl.Int64)
     drawn = long.filter(enough).with_columns(as_utc("start_time")).sort("start_time", "percentile")
     newest = pl.col("start_time") == pl.col("start_time").max().over("percentile")
     return drawn.with_columns(newest.alias("last"))
@@ -101,7 +104,7 @@ def bounds(values: pl.Series) -> tuple[float, float]:
 def summary(by_operation: pl.DataFrame) -> pl.DataFrame:
     """Add the share of errors, take out percentiles of too few requests, sort by p99, unknown ones last."""
     known = [
-        pl.when(pl.col("requests") >= needed).then(pl.col(f"{name}_ms")).alias(f"{name}_ms")
+        pl.when(pl.col("effective") >= needed).then(pl.col(f"{name}_ms")).alias(f"{name}_ms")
         for name, needed in REQUESTS_NEEDED.items()
     ]
     share = (pl.col("errors") / pl.col("requests")).alias("error_share")

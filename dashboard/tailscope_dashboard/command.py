@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from importlib.resources import files
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tailscope.conventions import DEFAULT_DASHBOARD_PORT, DEFAULT_DATA_DIR, DEFAULT_URL, ENV_DATA, ENV_URL
+from tailscope_analyzer._credentials import ACCESS_FILE, ENV_ACCESS_FILE
 from tailscope_dashboard import palette
 from tailscope_dashboard._child import ChildError, answers, collector_on, start, stop
 
@@ -106,8 +107,25 @@ def source_of(url: str | None, data: str | None) -> Generator[str]:
         url, data = os.environ.get(ENV_URL), os.environ.get(ENV_DATA)
     if not url and not data and Path(DEFAULT_DATA_DIR).is_dir() and not answers(DEFAULT_URL):
         data = DEFAULT_DATA_DIR
-    with nullcontext(url or DEFAULT_URL) if url or not data else collector_on(Path(data)) as found:
+    if url or not data:
+        yield url or DEFAULT_URL
+        return
+    with collector_on(Path(data)) as found, _access_to(Path(data)):
         yield found
+
+
+@contextmanager
+def _access_to(directory: Path) -> Generator[None]:
+    """Let this process and its children use what the collector left in its directory for its owner."""
+    before = os.environ.get(ENV_ACCESS_FILE)
+    os.environ[ENV_ACCESS_FILE] = str(directory.resolve() / ACCESS_FILE)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ENV_ACCESS_FILE]
+        else:
+            os.environ[ENV_ACCESS_FILE] = before
 
 
 def free_port(host: str, port: int) -> int:

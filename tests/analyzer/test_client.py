@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ from tailscope_analyzer import (
 from tailscope_analyzer.commands import report as report_command
 from tailscope_analyzer.commands import sql as sql_command
 from tailscope_analyzer.commands import trace as trace_command
-from tailscope_analyzer.commands._tables import as_bytes, as_csv, as_json, as_table
+from tailscope_analyzer.commands._tables import as_table, csv_parts, json_parts, write_parquet
 from tests.analyzer.build import span, table
 from tests.analyzer.populations import mixed, traces_of
 
@@ -432,8 +433,6 @@ def test_the_sql_command_writes_arrow_and_parquet(capfdbinary: pytest.CaptureFix
 def test_the_sql_command_reads_stdin_and_says_when_rows_were_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import io
-
     with collector(truncated=True) as (url, its):
         monkeypatch.setattr("sys.stdin", io.StringIO("select 2"))
         assert sql_command.main(["-", "--url", url, "--format", "csv"]) == 0
@@ -472,11 +471,13 @@ def test_an_answer_may_repeat_a_name_and_hold_what_polars_and_python_cannot() ->
 def test_an_answer_of_odd_columns_is_printed_in_every_format() -> None:
     answer = SqlResult(ODD_COLUMNS)
 
-    first = json.loads(as_json(answer))[0]
+    first = json.loads("".join(json_parts(answer)))[0]
+    out = io.BytesIO()
+    write_parquet(answer, out)
 
     assert (first["a"], first["a_1"]) == (1, "x\x1b[31m")
-    assert as_csv(answer).startswith("a,a,took,day\n1,x")
-    assert as_bytes(answer, "parquet").startswith(b"PAR1")
+    assert "".join(csv_parts(answer)).startswith("a,a,took,day\n1,x")
+    assert out.getvalue().startswith(b"PAR1")
     assert "\x1b" not in as_table(answer, 80)
 
 

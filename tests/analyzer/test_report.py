@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,7 +12,13 @@ from hypothesis import strategies as st
 
 from tailscope_analyzer import InputError, Report, Selection, Traces, headline, report
 from tailscope_analyzer._edges import call_name, callee_of
-from tailscope_analyzer._quantile import Smoother, sample_quantile, weighted_quantile
+from tailscope_analyzer._quantile import (
+    Smoother,
+    effective_size,
+    quantile_interval,
+    sample_quantile,
+    weighted_quantile,
+)
 from tests.analyzer.build import span, table
 from tests.analyzer.populations import mixed, traces_of
 
@@ -280,6 +288,8 @@ def test_json_is_version_1_with_every_field_and_round_trips() -> None:
         "slowest",
         "percentile_ms",
         "notes",
+        "latency_ci95_ms",
+        "excess_ci95_ms",
     ]
     assert data["version"] == 1
     assert list(data["window"]) == ["start", "end", "service", "operation", "where"]
@@ -292,7 +302,11 @@ def test_json_is_version_1_with_every_field_and_round_trips() -> None:
         "clock_grain_ns",
         "sampled",
         "verdict",
+        "stored",
+        "sampled_share",
+        "effective",
     ]
+    assert list(data["latency_ci95_ms"]) == ["p50", "p90", "p95", "p99", "p999"]
     assert list(data["stages"][0]) == [
         "service",
         "stage",
@@ -332,8 +346,8 @@ def test_requests_of_unknown_completeness_have_no_complete_share() -> None:
     assert report(Traces.from_spans(table(span("root", 0, 1)))).quality.complete_share == 1.0
 
 
-@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_no_positive_number_is_refused(weight: float) -> None:
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_negative_or_no_number_is_refused(weight: float) -> None:
     traces = traces_of(mixed(400))
     first = pl.int_range(pl.len()) == 0
     requests = traces.requests.with_columns(
@@ -370,3 +384,129 @@ def test_a_percentile_of_few_requests_is_not_called_a_cliff() -> None:
         "p99 rests on the 5 slowest requests alone"
         in report(traces_of({("api", "inference", "self"): duration})).quality.verdict
     )
+
+
+def test_a_request_that_stands_for_none_is_left_out_without_a_remark() -> None:
+    parts = mixed(400)
+    without = report(traces_of({key: values[:399] for key, values in parts.items()}))
+
+    made = report(traces_of(parts, weight=np.r_[np.ones(399), 0.0]))
+
+    assert made.requests == made.quality.stored == 399
+    assert made.quality == without.quality
+    assert made.latency_ms == without.latency_ms
+
+
+def test_counts_and_shares_are_of_requests_that_weights_stand_for() -> None:
+    traces = traces_of(mixed(400), weight=np.where(np.arange(400) < 100, 10.0, 1.0))
+    first = pl.int_range(pl.len()) < 100
+    requests = traces.requests.with_columns(
+        complete=~first, status=pl.when(first).then(pl.lit("error")).otherwise(pl.lit("ok"))
+    )
+
+    made = report(Traces.from_parts(requests, traces.ledger))
+
+    assert made.requests == 1_300
+    assert made.quality.stored == 400
+    assert made.quality.sampled_share == pytest.approx(400 / 1_300)
+    assert made.quality.complete_share == pytest.approx(300 / 1_300)
+    assert made.notes == ("1,000 of 1,300 requests failed.",)
+
+
+def test_weights_that_a_sender_invents_end_no_report() -> None:
+    traces = traces_of(mixed(400), weight=np.full(400, 2.0**62))
+    requests = traces.requests.with_columns(
+        status=pl.lit("error"),
+        operation=pl.when(pl.int_range(pl.len()) < 3).then(pl.lit("a")).otherwise("operation"),
+    )
+
+    made = report(Traces.from_parts(requests, traces.ledger))
+
+    assert made.requests == 400 * 2**62
+    assert made.quality.effective == 400
+    assert "9,000,000,000,000,000,000 of 9,000,000,000,000,000,000 requests failed." in made.notes
+    assert "sampled: 400 stored" in made.to_text(width=300)
+    assert Report.from_json(made.to_json()) == made
+
+
+def test_unsampled_requests_are_worth_what_they_are() -> None:
+    made = report(traces_of(mixed(400)))
+
+    assert (made.requests, made.quality.stored, made.quality.effective) == (400, 400, 400)
+    assert made.quality.sampled_share == 1
+    assert "sampled" not in made.to_text()
+
+
+def test_a_sampled_report_says_so_in_every_form() -> None:
+    made = report(traces_of(mixed(900), weight=np.full(900, 4.0)))
+
+    for page in (made.to_text(width=300), made.to_markdown(), made.to_html()):
+        assert "sampled: 900 stored, which tell as much about p99 as 900 unsampled ones" in page
+        assert "95 % intervals: p50" in page
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=200), st.floats(0.01, 0.99), st.floats(1, 1e6))
+def test_an_effective_size_knows_no_unit_of_weight(weights: list[float], q: float, unit: float) -> None:
+    weight = np.array(weights)
+
+    n = effective_size(weight, q)
+
+    assert effective_size(weight * unit, q) == pytest.approx(n, rel=1e-6)
+    assert effective_size(np.full(len(weight), unit), q) == len(weight)
+    assert n > 0
+
+
+def test_effective_size_is_that_of_kish_where_weights_ignore_latency() -> None:
+    weight = np.random.default_rng(1).choice([1.0, 5.0, 20.0], 100_000)
+    kish = weight.sum() ** 2 / (weight**2).sum()
+
+    for q in (0.5, 0.9, 0.99):
+        assert effective_size(weight, q) == pytest.approx(kish, rel=0.05)
+
+
+def test_a_tail_that_was_kept_whole_is_worth_more_than_its_median() -> None:
+    # A hundredth of 9,900 fast requests, and all of 100 slow ones.
+    weight = np.r_[np.full(99, 100.0), np.ones(100)]
+
+    assert effective_size(weight, 0.99) > 40 * effective_size(weight, 0.5)
+    assert effective_size(weight, 0.5) == pytest.approx(99, rel=0.05)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.95, 0.99])
+def test_intervals_of_quantiles_cover_them(q: float) -> None:
+    rng = np.random.default_rng(4)
+    true = float(np.exp(3 + 0.8 * {0.5: 0.0, 0.95: 1.6448536, 0.99: 2.3263479}[q]))
+    hits = 0
+    for _ in range(400):
+        low, high = quantile_interval(np.sort(rng.lognormal(3, 0.8, 500)), np.ones(500), q)
+        hits += low <= true <= high
+
+    # 95 % nominal is 380; 365 would come up once in 4,000, and 400 would be an interval that is too wide.
+    assert 366 <= hits < 400
+
+
+def test_a_percentile_of_too_few_requests_has_no_interval() -> None:
+    made = report(traces_of(mixed(100)))
+
+    assert made.latency_ci95_ms.p95 is not None
+    assert made.latency_ci95_ms.p99 is None
+    assert made.excess_ci95_ms is None
+
+
+def test_the_excess_has_an_interval_around_it() -> None:
+    made = report(traces_of(mixed(2_000)))
+
+    assert made.excess_ci95_ms is not None
+    assert made.excess_ci95_ms[0] < made.excess_ms < made.excess_ci95_ms[1]
+
+
+def test_a_report_of_before_there_were_intervals_can_be_read() -> None:
+    data = report(traces_of(mixed(400))).to_dict()
+    for name in ("latency_ci95_ms", "excess_ci95_ms"):
+        del data[name]
+    for name in ("stored", "sampled_share", "effective"):
+        del data["quality"][name]
+
+    read = Report.from_json(json.dumps(data))
+
+    assert (read.quality.stored, read.latency_ci95_ms.p99, read.excess_ci95_ms) == (None, None, None)

@@ -207,3 +207,19 @@ def test_real_files_with_broken_clocks_are_judged() -> None:
     assert skewed.requests.select("duration_ms", "skewed").rows() == [(100.0, True)]
     assert dict(skewed.ledger.select("category", "self_ms").rows()) == {"gap": 40.0, "self": 60.0}
     assert absurd.requests.select("duration_ms", "counted", "complete").rows() == [(None, False, False)]
+
+
+def test_a_request_stands_for_as_many_as_its_entry_span() -> None:
+    spans = table(
+        span("root", 0, 10, kind="server", sample_weight=4.0),
+        span("db", 1, 4, "root", kind="client", sample_weight=9.0),
+        span("other", 0, 5, trace="t2", sample_weight=None),
+    )
+
+    weights = Traces.from_spans(spans).requests.sort("trace_id")["sample_weight"].to_list()
+
+    assert weights == [4.0, 1.0]
+    assert Traces.from_spans(spans.drop_columns(["sample_weight"])).requests["sample_weight"].to_list() == [
+        1.0,
+        1.0,
+    ]

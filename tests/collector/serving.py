@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 DEADLINE_S = 60
@@ -67,8 +67,8 @@ def ask_rows(url: str, query: str) -> list[list[Any]]:
 class ServeProcess:
     """`tailscope serve` on free ports; ready when the constructor returns."""
 
-    def __init__(self, data: Path, *flags: str) -> None:
-        command = [sys.executable, "-m", "tailscope", "serve", "--data", str(data)]
+    def __init__(self, data: Path, *flags: str, under: Sequence[str] = ()) -> None:
+        command = [*under, sys.executable, "-m", "tailscope", "serve", "--data", str(data)]
         command += ["--grpc-port", "0", "--http-port", "0", *flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.said: list[str] = []

@@ -208,7 +208,9 @@ def test_health_readiness_and_metrics(filled: Collector) -> None:
     assert metrics[prefix + "spans_received_total"] == "21"
     assert metrics[prefix + "spans_stored_total"] == "20"
     assert metrics[prefix + "spans_duplicate_total"] == "1"
-    assert metrics[prefix + 'requests_refused_total{reason="malformed"}'] == "1"
+    assert (
+        metrics[prefix + 'requests_refused_total{reason="malformed",signal="traces",transport="http"}'] == "1"
+    )
     assert metrics[prefix + "queue_bytes"] == "0"
     assert float(metrics[prefix + "commit_seconds_total"]) > 0
 
@@ -225,7 +227,7 @@ def test_metrics_spell_large_counters_exactly(collector: Collector) -> None:
 def test_info_names_version_and_counts(filled: Collector) -> None:
     info = json.loads(call(f"{filled.url}/api/info").body)
 
-    assert (info["spans"], info["storage_version"]) == (20, 1)
+    assert (info["spans"], info["storage_version"]) == (20, 2)
     assert info["grpc"] == filled.grpc
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -107,3 +111,19 @@ def test_requests_settled_before_a_kill_are_the_same_after_it(serve: Callable[..
     after = ask_rows(serve().url, "select trace_id, span_count from requests order by trace_id")
     assert [row[0] for row in after] == [row[0] for row in before]
     assert [row[1] for row in after] == [1, 2, 1]
+
+
+def test_killed_again_and_again_while_it_seals_it_opens_by_itself_and_has_everything_once() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "kill.py"
+    command = [sys.executable, str(script), "--rounds", "5", "--life-s", "1.5", "--seal-spans", "5000"]
+    command += ["--calls", "8", "--batch", "128", "--format", "json"]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    result = json.loads(ended.stdout)
+    assert (result["missing"], result["doubled"], result["requests_by_half"]) == (0, 0, 0)
+    assert result["rounds"] == 5
+    assert result["starts_killed"] == 1
+    assert result["acknowledged"] > 0
+    assert result["stored"] >= result["acknowledged"]

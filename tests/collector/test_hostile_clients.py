@@ -36,7 +36,7 @@ class RawClient:
         peer = socket.create_connection((address.hostname, address.port or 0), DEADLINE_S)
         self.open.append(peer)
         head = (
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
             f"Content-Length: {len(sent) if length is None else length}\r\n\r\n"
         )
         peer.sendall(head.encode() + sent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -186,29 +187,6 @@ def test_an_input_that_breaks_the_reader_is_refused_alone(
     assert "could not be read" in caplog.text
 
 
-def test_a_quiet_moment_moves_the_log_into_the_database(
-    intake: Intake, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tidied = threading.Event()
-    tidy = bench.committer.tidy
-
-    def watched() -> None:
-        tidy()
-        tidied.set()
-
-    monkeypatch.setattr("tailscope_collector._intake.IDLE_S", 0.05)
-    monkeypatch.setattr("tailscope_collector._commit.TIDY_BYTES", 1)
-    monkeypatch.setattr(bench.committer, "tidy", watched)
-    answers = Answers()
-    intake.start()
-    intake.submit(body(SpanSpec()), answers.expect(1))
-    answers.wait(1)
-    tidied.clear()
-
-    assert tidied.wait(DEADLINE_S), "nothing was tidied"
-    assert bench.store.wal_bytes() == 0
-
-
 def test_a_database_that_failed_for_good_is_not_healthy(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -225,3 +203,36 @@ def test_a_database_that_failed_for_good_is_not_healthy(
     assert call(f"{collector.url}/healthz").status == 503
     assert call(f"{collector.url}/readyz").status == 503
     assert "were not committed" in caplog.text
+
+
+def test_decoding_runs_ahead_of_the_commits_by_a_bounded_number_of_bytes(
+    intake: Intake, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tailscope_collector import _intake
+
+    monkeypatch.setattr(_intake, "AHEAD_BYTES", 1)
+    monkeypatch.setattr(_intake, "CHUNK_BYTES", 1)
+    gate = threading.Event()
+    commit = bench.committer.commit
+
+    def held(*arguments: Any) -> int:
+        assert gate.wait(DEADLINE_S)
+        return commit(*arguments)
+
+    monkeypatch.setattr(type(bench.committer), "commit", lambda _self, batches: held(batches))
+    answers = Answers()
+    intake.start()
+    for number in range(1, 21):
+        intake.submit(body(SpanSpec(span=number)), answers.expect(number))
+    # One is with the writer, one waits for it, one is decoded and waits to be put down.
+    deadline = time.monotonic() + DEADLINE_S
+    while len(intake._waiting) != 17:
+        assert time.monotonic() < deadline, f"{len(intake._waiting)} are not decoded yet"
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert len(intake._waiting) == 17
+
+    gate.set()
+
+    assert {outcome.error for outcome in answers.wait(20).values()} == {None}
+    assert bench.rows("select count(*) from spans") == [(20,)]

@@ -19,13 +19,14 @@ CONTRACT = {
     "ttft_ms tpot_ms input_tokens output_tokens batch_size cold_start span_count complete sample_weight",
     "stages": "trace_id service stage category operation self_ms",
     "dependencies": "caller callee operation calls errors p50_ms p99_ms gap_ms",
-    "metrics": "time time_unix_nano service instance host metric unit value attributes",
+    "metrics": "time time_unix_nano service instance host metric unit value attributes kind",
+    "findings": "finding_id name created traces report",
     "span_tree": "trace_id span_id parent_span_id service operation start_unix_nano duration_ms depth root "
     "is_orphan critical",
 }
 PROMOTED = (
     "http_status model model_version batch_size gpu_time_ms input_tokens output_tokens peer "
-    "attribute_types trace_state flags batch_seq"
+    "attribute_types trace_state flags sample_weight batch_seq"
 )
 
 
@@ -38,7 +39,12 @@ def test_columns_are_those_of_the_contract_in_its_order(bench: Bench, view: str)
 
 def test_every_sql_file_is_in_the_registry_and_opens_with_what_it_is() -> None:
     folder = CHECKOUT / "collector" / "tailscope_collector" / "sql"
-    named = {"tables": _sql.TABLES, "views": _sql.VIEWS, "macros": _sql.MACROS, "queries": _sql.QUERIES}
+    named = {
+        "tables": _sql.TABLES,
+        "views": (*_sql.VIEWS, *_sql.VIEWS_OF_MACROS),
+        "macros": (*_sql.MACROS, *_sql.MACROS_OF_VIEWS),
+        "queries": _sql.QUERIES,
+    }
 
     assert {path.name for path in folder.iterdir()} == set(named)
     for kind, names in named.items():

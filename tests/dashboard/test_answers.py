@@ -42,7 +42,7 @@ def test_type_of_a_column_is_a_plain_word(kind: pl.DataType, word: str) -> None:
 
 def test_moment_of_the_store_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     naive = datetime(2026, 11, 30, 12, 0)  # noqa: DTZ001  as DuckDB's TIMESTAMP comes
-    rows = pl.DataFrame({"requests": [1], "first_start": [naive], "last_start": [naive]})
+    rows = pl.DataFrame({"requests": [1], "first_start": [naive], "last_start": [naive], "sampled": [False]})
     monkeypatch.setattr(data, "named", lambda _name, _values: rows)
 
     found = data.extent(Selection())

@@ -48,5 +48,11 @@ def test_clock_grain_is_given_in_its_own_unit() -> None:
     assert "Clock grain: 1 \u00b5s." in judged(clock_grain_ns=1000).reasons
 
 
+def test_sampled_requests_are_said_to_be_with_how_much_they_tell() -> None:
+    reasons = judged(sampled=True, stored=1200, sampled_share=0.12, effective=345.6).reasons
+
+    assert any("1,200 are stored" in reason and "345 unsampled ones" in reason for reason in reasons)
+
+
 def test_reasons_begin_with_the_verdict() -> None:
     assert judged(verdict="clocks disagree").reasons[0] == "Clocks disagree."

@@ -19,6 +19,7 @@ def steps(*requests: int) -> pl.DataFrame:
         {
             "start_time": [NOON.replace(minute=minute) for minute in range(len(requests))],
             "requests": list(requests),
+            "effective": list(requests),
             "errors": [1] * len(requests),
             "p50_ms": [10.0] * len(requests),
             "p95_ms": [50.0] * len(requests),
@@ -42,6 +43,12 @@ def test_percentile_needs_a_request_beyond_it(requests: int, drawn: list[str]) -
     lines = series.percentile_lines(steps(requests))
 
     assert lines["percentile"].to_list() == drawn
+
+
+def test_percentile_of_sampled_requests_needs_as_much_as_one_of_all() -> None:
+    sampled = steps(10_000).with_columns(effective=pl.lit(99, dtype=pl.Int64))
+
+    assert series.percentile_lines(sampled)["percentile"].to_list() == ["p50", "p95"]
 
 
 def test_name_stands_at_the_newest_point_of_each_line() -> None:

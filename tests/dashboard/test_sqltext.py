@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailscope_collector import _sql
 from tailscope_dashboard import _sqltext as sqltext
-from tailscope_dashboard._sqltext import SORTABLE, Condition, Ordering, literal
+from tailscope_dashboard._sqltext import SORTABLE, Condition, Latency, Ordering, literal
 
 QUERIES = sorted(
     path.name.removesuffix(".sql") for path in files("tailscope_dashboard").joinpath("queries").iterdir()
@@ -29,6 +30,9 @@ VALUES: dict[str, sqltext.Value] = {
     "rows": 25,
     "skip": 0,
     "trace_ids": ["a", "b"],
+    "p50": Latency(0.5, weighted=False),
+    "p95": Latency(0.95, weighted=True),
+    "p99": Latency(0.99, weighted=True),
 }
 SCHEMA = """
 create table requests (trace_id varchar, service varchar, operation varchar, start_time timestamp,
@@ -45,6 +49,17 @@ DATABASE = duckdb.connect()  # one for all: to open one takes 30 ms, and a prope
 
 def rows(query: str) -> list[tuple[Any, ...]]:
     return DATABASE.sql(query).fetchall()
+
+
+MACROS = ("quantile_w", "count_w", "effective_w")
+
+
+def database_of_requests() -> duckdb.DuckDBPyConnection:
+    made = duckdb.connect()
+    made.execute(SCHEMA)
+    for macro in MACROS:
+        made.execute(_sql.read_sql("macros", macro))
+    return made
 
 
 @given(st.text().filter(lambda text: "\0" not in text))
@@ -102,8 +117,7 @@ def test_value_that_looks_like_a_parameter_stays_a_value() -> None:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_query_runs_on_the_documented_columns(name: str) -> None:
-    database = duckdb.connect()
-    database.execute(SCHEMA)
+    database = database_of_requests()
 
     query = sqltext.bound(name, VALUES)
 
@@ -119,10 +133,25 @@ def test_query_opens_by_saying_what_one_row_is(name: str) -> None:
     assert text.startswith("-- One row")
 
 
+def test_a_request_counts_as_often_as_its_weight_says() -> None:
+    database = database_of_requests()
+    database.execute(
+        "insert into requests by name select 'a' as service, 'op' as operation, ms as duration_ms, status,"
+        " weight as sample_weight, now()::timestamp as start_time"
+        " from (values (10.0, 'ok', 9.0), (500.0, 'error', 1.0)) as sent(ms, status, weight)"
+    )
+
+    query = sqltext.bound("totals", VALUES | {"selection": Condition("true")})
+    found = database.sql(query).to_arrow_table().to_pylist()[0]
+
+    assert (found["requests"], found["errors"], found["effective"]) == (10, 1, 1)
+    assert found["p50_ms"] == 255  # of the two that are stored: this one was asked for without weights
+    assert found["p95_ms"] == pytest.approx(10 + 490 * (0.95 * 9 - 8))
+
+
 @pytest.mark.parametrize("column", SORTABLE)
 def test_every_sortable_column_is_one_of_requests(column: str) -> None:
-    database = duckdb.connect()
-    database.execute(SCHEMA)
+    database = database_of_requests()
 
     database.sql(
         sqltext.bound("slow_requests", VALUES | {"order": Ordering(column, descending=False)})

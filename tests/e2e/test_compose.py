@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tailscope_collector._security import guards_for
+from tailscope_collector.commands._security_flags import security_of
+from tailscope_collector.commands.serve import parser
+from tailscope_collector.errors import AccessError
 from tests.shared import CHECKOUT
 
 if TYPE_CHECKING:
@@ -107,6 +111,27 @@ def test_inside_the_network_every_server_listens_on_all_addresses(services: dict
     for name in ("collector", "dashboard", "accounts", "ranker"):
         command = services[name]["command"]
         assert command[command.index("--host") + 1] == "0.0.0.0"  # noqa: S104 - the point of the test
+
+
+def test_the_collector_of_the_network_starts_open_and_answers_to_its_name(
+    services: dict[str, Any], tmp_path: Path
+) -> None:
+    words = services["collector"]["command"]
+    args = parser().parse_args([str(tmp_path) if word == "/data" else word for word in words[1:]])
+    guards = guards_for(args.host, security_of(args))
+
+    assert guards.hosts.allows("collector:4318")
+    assert guards.hosts.allows("127.0.0.1:4318")
+    assert not guards.hosts.allows("attacker.example")
+
+
+def test_the_image_alone_says_what_it_needs(services: dict[str, Any]) -> None:
+    words = yaml.safe_load(re.findall(r"^CMD (.*)$", DOCKERFILE, re.MULTILINE)[-1])
+    args = parser().parse_args(words[1:])
+
+    assert services
+    with pytest.raises(AccessError, match="--ingest-token-file and --query-token-file"):
+        guards_for(args.host, security_of(args))
 
 
 def test_each_server_has_a_health_check_and_is_waited_for(services: dict[str, Any]) -> None:

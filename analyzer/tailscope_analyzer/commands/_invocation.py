@@ -1,6 +1,7 @@
 """What the commands have to agree on: where the data is, how errors end, how wide the terminal is.
 
-Owns `--url` and `--data`, the selection options, and the exit codes 1 (failed) and 2 (wrong usage).
+Owns `--url`, `--data` and the credentials, the selection options, and the exit codes 1 (failed) and 2 (wrong
+usage).
 """
 
 from __future__ import annotations
@@ -14,6 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from tailscope.conventions import DEFAULT_DATA_DIR, DEFAULT_URL, ENV_DATA, ENV_URL
 from tailscope_analyzer._arguments import parse_time
+from tailscope_analyzer._credentials import (
+    ENV_CA_FILE,
+    ENV_CLIENT_CERT,
+    ENV_CLIENT_KEY,
+    ENV_TOKEN,
+    ENV_TOKEN_FILE,
+    credentials,
+)
 from tailscope_analyzer._errors import AnalyzerError, InputError
 from tailscope_analyzer._names import printable
 from tailscope_analyzer._source import Selection, open_source
@@ -29,14 +38,23 @@ TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--url` and `--data`."""
-    where = parser.add_argument_group("where the data is").add_mutually_exclusive_group()
+    """Add `--url` and `--data`, and what a collector at a URL may ask for."""
+    group = parser.add_argument_group("where the data is")
+    where = group.add_mutually_exclusive_group()
     where.add_argument("--url", metavar="URL", help=f"a running collector (${ENV_URL}, else {DEFAULT_URL})")
     where.add_argument(
         "--data",
         metavar="DIR",
         help=f"a data directory, in use or not (${ENV_DATA}, else ./{DEFAULT_DATA_DIR})",
     )
+    group.add_argument(
+        "--token-file", metavar="FILE", help=f"the collector's query token (${ENV_TOKEN_FILE}, ${ENV_TOKEN})"
+    )
+    group.add_argument(
+        "--ca-file", metavar="FILE", help=f"PEM of who signed its certificate (${ENV_CA_FILE})"
+    )
+    group.add_argument("--client-cert", metavar="FILE", help=f"PEM of our certificate (${ENV_CLIENT_CERT})")
+    group.add_argument("--client-key", metavar="FILE", help=f"PEM of its key (${ENV_CLIENT_KEY})")
 
 
 def add_selection_options(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +91,13 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
 @contextmanager
 def opened(arguments: argparse.Namespace) -> Generator[Source]:
     """Open the source that the arguments name, and close it."""
-    source = open_source(arguments.url, arguments.data)
+    given = credentials(
+        token_file=arguments.token_file,
+        ca_file=arguments.ca_file,
+        client_cert=arguments.client_cert,
+        client_key=arguments.client_key,
+    )
+    source = open_source(arguments.url, arguments.data, given=given)
     try:
         yield source
     finally:

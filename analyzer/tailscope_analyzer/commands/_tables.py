@@ -12,16 +12,20 @@ import json
 import math
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
-    from tailscope_analyzer._source import SqlResult
+    from tailscope_analyzer._answer import SqlResult
 
 BINARY = ("arrow", "parquet")
+BROKEN_OFF: Final = b"\xff\xff\xff\xff\x00\x01\x00\x00"
+"""The head of an Arrow message that does not follow: a stream that just ends is a legal one."""
+ROW_GROUP_ROWS: Final = 100_000
+ROW_GROUP_BYTES: Final = 32 << 20
 
 
 def plain_rows(table: pa.Table) -> list[list[Any]]:
@@ -35,30 +39,48 @@ def plain_rows(table: pa.Table) -> list[list[Any]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def as_json(result: SqlResult) -> str:
-    """Return an array of objects, a row a line."""
-    lines = as_jsonl(result).splitlines()
-    return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
+def json_parts(result: SqlResult) -> Iterator[str]:
+    """Yield an array of objects, a row a line; as the rows come."""
+    before = "["
+    for line in _objects(result):
+        yield f"{before}\n{line}"
+        before = ","
+    yield "[]\n" if before == "[" else "\n]\n"
 
 
-def as_jsonl(result: SqlResult) -> str:
-    """Return an object a line."""
-    from tailscope_analyzer._arrow import unique_names
-
-    names = unique_names(result.columns)
-    return "\n".join(
-        json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, allow_nan=False)
-        for row in plain_rows(result.table)
-    )
+def jsonl_parts(result: SqlResult) -> Iterator[str]:
+    """Yield an object a line, as the rows come."""
+    for line in _objects(result):
+        yield line + "\n"
 
 
-def as_csv(result: SqlResult) -> str:
-    """Return RFC 4180 text with a header; nulls are empty, nested values are JSON."""
+def csv_parts(result: SqlResult) -> Iterator[str]:
+    """Yield RFC 4180 text with a header, as the rows come; nulls are empty, nested values are JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(result.columns)
-    writer.writerows([_cell(value) for value in row] for row in plain_rows(result.table))
-    return out.getvalue().rstrip("\n")
+    for rows in _row_lists(result):
+        writer.writerows([_cell(value) for value in row] for row in rows)
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+    yield out.getvalue()
+
+
+def _objects(result: SqlResult) -> Iterator[str]:
+    from tailscope_analyzer._arrow import unique_names
+
+    names = unique_names(result.columns)
+    for rows in _row_lists(result):
+        for row in rows:
+            yield json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, allow_nan=False)
+
+
+def _row_lists(result: SqlResult) -> Iterator[list[list[Any]]]:
+    import pyarrow as pa
+
+    for batch in result.batches():
+        yield plain_rows(pa.Table.from_batches([batch]))
 
 
 def as_table(result: SqlResult, width: int) -> str:
@@ -81,22 +103,72 @@ def as_table(result: SqlResult, width: int) -> str:
     return drawn(table, width=width, colour=False).strip("\n") + f"\n{count:,} row{'' if count == 1 else 's'}"
 
 
-def as_bytes(result: SqlResult, kind: str) -> bytes:
-    """Return an Arrow IPC stream or a Parquet file."""
+def write_arrow(result: SqlResult, out: Any) -> None:
+    """Write an Arrow IPC stream as the rows come; it cannot be read where they end too early."""
     import pyarrow as pa
 
-    sink = pa.BufferOutputStream()
-    if kind == "parquet":
-        import pyarrow.parquet
+    writer: Any = pa.ipc.new_stream(pa.PythonFile(out, "w"), result.schema)
+    try:
+        for batch in result.batches():
+            writer.write_batch(batch)
+    except BaseException:
+        out.write(BROKEN_OFF)
+        raise
+    writer.close()
 
-        from tailscope_analyzer._arrow import plain_table
 
-        parquet: Any = pyarrow.parquet
-        parquet.write_table(plain_table(result.table), sink)
-    else:
-        with pa.ipc.new_stream(sink, result.table.schema) as writer:
-            writer.write_table(result.table)
-    return sink.getvalue().to_pybytes()
+def write_parquet(result: SqlResult, out: Any) -> None:
+    """Write a Parquet file, a row group at a time; it has no footer where the rows end too early."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from tailscope_analyzer._arrow import plain_table
+
+    parquet: Any = pyarrow.parquet
+    pipe: Any = _Pipe(out)
+    schema = plain_table(result.schema.empty_table()).schema
+    writer = parquet.ParquetWriter(pa.PythonFile(pipe, "w"), schema)
+    try:
+        for group in _row_groups(result):
+            writer.write_table(plain_table(group))
+    except BaseException:
+        pipe.is_broken = True  # the writer ends the file even when it is only forgotten
+        raise
+    writer.close()
+
+
+def _row_groups(result: SqlResult) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    group: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in result.batches():
+        group.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(group)
+            group, rows, size = [], 0, 0
+    if group:
+        yield pa.Table.from_batches(group)
+
+
+class _Pipe:
+    """A file that takes nothing more once it is broken."""
+
+    closed = False
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self.is_broken = False
+
+    def write(self, part: Any) -> int:
+        return len(part) if self.is_broken else int(self._out.write(part))
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def close(self) -> None:
+        """Leave it open: it is the caller's."""
 
 
 def _cell(value: Any) -> str:

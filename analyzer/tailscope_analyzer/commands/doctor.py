@@ -49,6 +49,7 @@ def _run(arguments: argparse.Namespace, found: list[Examination]) -> None:
             until=until,
             quality=_quality(source, Selection(since=since, until=until)),
             live=until is None and getattr(source, "url", None) is not None,
+            about=_about(source),
         )
         name = name_of(source, arguments)
     found.append(examined)
@@ -84,6 +85,12 @@ def _rows(source: Source, query: str) -> list[dict[str, Any]]:
         }
         for row in result.rows
     ]
+
+
+def _about(source: Source) -> dict[str, Any] | None:
+    """Return what a collector says of itself; a store without one has nothing to say."""
+    ask = getattr(source, "about", None)
+    return None if ask is None else ask()
 
 
 def _quality(source: Source, selection: Selection) -> str | None:

@@ -37,7 +37,11 @@ def main(argv: list[str]) -> int:
 def _run(arguments: argparse.Namespace) -> None:
     selection, percentile = selection_of(arguments), parse_percentile(arguments.percentile)
     with opened(arguments) as source:
-        report = _asked(source, selection, percentile)
+        if arguments.forget:
+            source.forget(arguments.forget)
+            print(f"Report {arguments.forget} and its traces are kept no longer.", file=sys.stderr)  # noqa: T201
+            return
+        report = _asked(source, selection, percentile, keep=arguments.keep)
         unmatched = why_none(source, selection) if report.requests == 0 else ""
         told = replace(report, notes=(f"Source: {name_of(source, arguments)}", *report.notes))
     match arguments.format:
@@ -54,10 +58,14 @@ def _run(arguments: argparse.Namespace) -> None:
         print(unmatched, file=sys.stderr)  # noqa: T201
 
 
-def _asked(source: Source, selection: Selection, percentile: float) -> Report:
+def _asked(source: Source, selection: Selection, percentile: float, *, keep: str | None) -> Report:
     """Ask for the report; what is wrong with a condition is said in the user's own words."""
     try:
-        return source.report(selection, percentile=percentile)
+        if keep is None:
+            return source.report(selection, percentile=percentile)
+        finding, report = source.keep(selection, percentile=percentile, name=keep)
+        print(f"Kept as {finding}: its traces outlive retention.", file=sys.stderr)  # noqa: T201
+        return report
     except QueryError as error:
         if selection.where is None or error.code != "bad_query":
             raise
@@ -77,6 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--percentile", metavar="P", default="99", help="the tail to explain (default: 99)")
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print (default: text)")
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument(
+        "--keep", metavar="NAME", help="keep this report under a name, and its traces past retention"
+    )
+    kept.add_argument("--forget", metavar="ID", help="let go of a kept report (from findings) and its traces")
     add_selection_options(parser)
     add_source_options(parser)
     return parser

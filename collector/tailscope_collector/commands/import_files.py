@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,61 +16,39 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tailscope.conventions import DEFAULT_DATA_DIR, ENV_DATA, ENV_URL
-from tailscope_collector._decoders import Decoder, load_decoder
+from tailscope_analyzer import AnalyzerError
+from tailscope_analyzer._client import connect_with
+from tailscope_analyzer._credentials import ENV_TOKEN_FILE, Credentials, Side, credentials
+from tailscope_collector._decoders import load_decoder
+from tailscope_collector._local import open_data
 from tailscope_collector._senders import Sender, open_sender
-from tailscope_collector._trace_files import UnreadableFileError, pieces, read_bytes
+from tailscope_collector._tally import Tally, count
+from tailscope_collector._trace_files import Reading, UnreadableFileError, pieces
+from tailscope_collector._under import find_under
 from tailscope_collector.errors import CollectorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tailscope_collector._intake import Outcome
+    from tailscope_collector._chrome_plan import Under
 
-SHOWN_REFUSALS = 20
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of the spans and export requests of all files; thread-safe."""
-
-    spans: int = 0
-    requests: int = 0
-    refused_files: int = 0
-    refused_requests: int = 0
-    refused_spans: int = 0
-    refusals: list[str] = field(default_factory=list[str])
-    _guard: threading.Lock = field(default_factory=threading.Lock)
-
-    def refuse_file(self, name: str, reason: str) -> None:
-        """Note that nothing more of a file can be read, and why."""
-        with self._guard:
-            self.refused_files += 1
-            self.refusals.append(f"{name}: {reason}")
-
-    def refuse_request(self, where: str, reason: str) -> None:
-        """Note that a part of a file was refused, and why."""
-        with self._guard:
-            self.refused_requests += 1
-            self.refusals.append(f"{where}: {reason}")
-
-    def answer(self, where: str, spans: int, outcome: Outcome) -> None:
-        """Note the answer to one request of so many spans."""
-        if outcome.error is not None:
-            self.refuse_request(where, str(outcome.error))
-            return
-        with self._guard:
-            self.requests += 1
-            self.spans += spans - outcome.rejected
-            self.refused_spans += outcome.rejected
-            if outcome.rejected:
-                self.refusals.append(f"{where}: {outcome.message}")
+FORMATS = """\
+formats, told by what a file holds (also gzipped; '-' is stdin):
+  OTLP           JSON, one request a line, protobuf, length-prefixed messages of the Collector's file exporter
+  Zipkin         v2 JSON: a list of spans, or a list of traces
+  Jaeger         JSON of its API and its user interface
+  Triton         the trace JSON of Triton Inference Server
+  Chrome trace   profiles of PyTorch and viztracer: a span for each operation and kernel
+"""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's flags."""
     made = argparse.ArgumentParser(
         prog="tailscope import",
-        description="Load trace files: OTLP JSON, JSONL or protobuf, also gzipped; '-' is stdin.",
+        description="Load trace files into a collector or a data directory.",
+        epilog=FORMATS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("files", nargs="+", metavar="FILE")
     where = made.add_mutually_exclusive_group()
@@ -82,6 +58,27 @@ def parser() -> argparse.ArgumentParser:
         default=None,
         metavar="DIR",
         help=f"data directory, made if it is not there (default: {ENV_DATA} or ./{DEFAULT_DATA_DIR})",
+    )
+    made.add_argument(
+        "--token-file", default=None, metavar="FILE", help=f"the collector's ingest token ({ENV_TOKEN_FILE})"
+    )
+    made.add_argument("--ca-file", default=None, metavar="FILE", help="PEM of who signed its certificate")
+    made.add_argument("--client-cert", default=None, metavar="FILE", help="PEM of our certificate")
+    made.add_argument("--client-key", default=None, metavar="FILE", help="PEM of its key")
+    made.add_argument(
+        "--query-token-file",
+        default=None,
+        metavar="FILE",
+        help="its query token, which --under needs where the two differ",
+    )
+    made.add_argument(
+        "--under",
+        default=None,
+        metavar="TRACE_ID[:SPAN_ID]",
+        help="put profiles beneath this span (without SPAN_ID: the longest inference span of the trace)",
+    )
+    made.add_argument(
+        "--service", default="", help="service of profiles (default: the name of their process)"
     )
     return made
 
@@ -93,60 +90,55 @@ def main(argv: list[str]) -> int:
     data = args.data or os.environ.get(ENV_DATA, DEFAULT_DATA_DIR)
     tally = Tally()
     try:
-        sender = open_sender(url, data)
-    except CollectorError as error:
+        under = _under(args, url, data) if args.under else None
+        sender = open_sender(url, data, _given(args, "ingest"))
+    except (CollectorError, AnalyzerError) as error:
         _say([str(error)])
         return 1
     try:
-        _import(args.files, sender, tally)
+        _import(args.files, Reading(load_decoder(), under, args.service), sender, tally)
     finally:
         sender.close()
-    return _report(tally, len(args.files), sender)
+    _say(tally.sentences(len(args.files), sender.place, sender.duplicates()))
+    return 0 if tally.is_clean else 1
 
 
-def _import(files: list[str], sender: Sender, tally: Tally) -> None:
-    decode = load_decoder()
+def _given(args: argparse.Namespace, side: Side) -> Credentials:
+    query_token_file = args.query_token_file if side == "query" else None
+    return credentials(
+        token_file=query_token_file or args.token_file,
+        ca_file=args.ca_file,
+        client_cert=args.client_cert,
+        client_key=args.client_key,
+        side=side,
+    )
+
+
+def _under(args: argparse.Namespace, url: str | None, data: str) -> Under:
+    source = connect_with(url, _given(args, "query")) if url else open_data(data)
+    try:
+        return find_under(args.under, source)
+    finally:
+        source.close()
+
+
+def _import(files: list[str], reading: Reading, sender: Sender, tally: Tally) -> None:
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("files", total=len(files))
         for name in files:
-            progress.update(task, description=name if len(name) <= 40 else "…" + name[-39:])
-            _import_file(name, decode, sender, tally)
+            short = name if len(name) <= 40 else "…" + name[-39:]
+            spans = 0
+            try:
+                for piece in pieces(name, reading):
+                    tally.take(name, piece)
+                    if piece.body:
+                        sender.send(piece.body, partial(tally.answer, name, piece))
+                    spans += piece.spans
+                    progress.update(task, description=f"{short}: {count(spans, 'span')}")
+            except UnreadableFileError as error:
+                tally.refuse_file(name, str(error))
             progress.advance(task)
-
-
-def _import_file(name: str, decode: Decoder, sender: Sender, tally: Tally) -> None:
-    try:
-        for piece in pieces(read_bytes(name), decode):
-            where = f"{name}, {piece.place}" if piece.place else name
-            if piece.refusal:
-                tally.refuse_request(where, piece.refusal)
-            else:
-                sender.send(piece.body, partial(tally.answer, where, piece.spans))
-    except UnreadableFileError as error:
-        tally.refuse_file(name, str(error))
-
-
-def _report(tally: Tally, files: int, sender: Sender) -> int:
-    more = len(tally.refusals) - SHOWN_REFUSALS
-    _say(tally.refusals[:SHOWN_REFUSALS])
-    if more > 0:
-        _say([f"... and {more:,} more"])
-    said = (
-        f"Imported {_count(tally.spans, 'span')} in {_count(tally.requests, 'export request')} "
-        f"of {_count(files, 'file')} into {sender.place}"
-    )
-    if duplicates := sender.duplicates():
-        said += f", where {duplicates:,} of them stood already"
-    counts = {"file": tally.refused_files, "request": tally.refused_requests, "span": tally.refused_spans}
-    if refused := [_count(count, noun) for noun, count in counts.items() if count]:
-        said += f"; refused {', '.join(refused)}"
-    _say([f"{said}."])
-    return 1 if refused else 0
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _say(lines: Iterable[str]) -> None:

@@ -8,18 +8,21 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
-import sys
-import threading
 from dataclasses import fields
 from typing import Final
 
 from tailscope.conventions import DEFAULT_DATA_DIR, DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, ENV_DATA
 from tailscope_collector._collector import Collector
+from tailscope_collector._lifetime import Lifetime
+from tailscope_collector._logging import COMMAND, FORMS, LEVELS, set_up_logging
 from tailscope_collector._settings import Settings
+from tailscope_collector.commands._security_flags import add_security_flags, security_of
 from tailscope_collector.errors import CollectorError
 
 LAST_PORT: Final = 65_535
+MOST_DRAIN_S: Final = 600.0
+
+log = logging.getLogger(COMMAND)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,6 +50,24 @@ def parser() -> argparse.ArgumentParser:
         default=DEFAULT_HTTP_PORT,
         help="OTLP/HTTP and SQL; 0 is a free port (default: %(default)s)",
     )
+    made.add_argument(
+        "--drain-s",
+        type=_drain_s,
+        default=0.0,
+        metavar="S",
+        help="after SIGTERM: seconds in which /readyz says no and spans are taken all the same, so that a "
+        "load balancer can turn away (default: %(default)s)",
+    )
+    made.add_argument(
+        "--log-format",
+        choices=FORMS,
+        default="text",
+        help="lines for people, or one JSON object a line (default: %(default)s)",
+    )
+    made.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="least of what is logged (default: %(default)s)"
+    )
+    add_security_flags(made)
     for setting in fields(Settings):
         made.add_argument(
             "--" + setting.name.replace("_", "-"),
@@ -65,34 +86,43 @@ def _port(text: str) -> int:
     return number
 
 
+def _drain_s(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= MOST_DRAIN_S:
+        raise argparse.ArgumentTypeError(f"{text} is out of reach; it must be between 0 and {MOST_DRAIN_S:g}")
+    return seconds
+
+
 def main(argv: list[str]) -> int:
     """Serve until a signal comes; returns 0 after a clean stop, 1 where the collector cannot start."""
     flags = parser()
     args = flags.parse_args(argv)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    formatter = set_up_logging(args.log_format, args.log_level)
     try:
         settings = Settings(**{setting.name: getattr(args, setting.name) for setting in fields(Settings)})
     except ValueError as error:
         flags.error(str(error))
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
+    lifetime = Lifetime(formatter, drain_s=args.drain_s)
+    lifetime.listen()
     try:
         with Collector(
-            args.data, host=args.host, grpc_port=args.grpc_port, http_port=args.http_port, settings=settings
+            args.data,
+            host=args.host,
+            grpc_port=args.grpc_port,
+            http_port=args.http_port,
+            settings=settings,
+            security=security_of(args),
         ) as collector:
-            _say(
-                f"Collecting into {args.data}: OTLP/gRPC {collector.grpc}, OTLP/HTTP and SQL {collector.url}"
+            log.info(
+                "Collecting into %s: OTLP/gRPC %s, OTLP/HTTP and SQL %s",
+                args.data,
+                collector.grpc,
+                collector.url,
+                extra={"event": "started", "data": args.data, "grpc": collector.grpc, "url": collector.url},
             )
-            stop.wait()
-            _say("Stopping: committing what was accepted.")
+            lifetime.serve(collector)
+        log.info("Stopped.", extra={"event": "stopped"})
     except CollectorError as error:
-        _say(str(error))
+        log.error("%s", error)
         return 1
     return 0
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - a command talks on stderr

@@ -1,13 +1,15 @@
 -- One row per service and operation of the selection, the hundred busiest, busiest first.
--- Parameters: the selection.
+-- A request counts as many times as its sample_weight says; effective: so many unsampled ones would tell as much.
+-- Parameters: the selection, p50, p95, p99.
 select
     service,
     operation,
-    count(*) as requests,
-    count(*) filter (where status = 'error') as errors,
-    quantile_cont(duration_ms, 0.50) as p50_ms,
-    quantile_cont(duration_ms, 0.95) as p95_ms,
-    quantile_cont(duration_ms, 0.99) as p99_ms,
+    count_w(sample_weight) as requests,
+    effective_w(sample_weight) as effective,
+    count_w(case when status = 'error' then sample_weight end) as errors,
+    $p50 as p50_ms,
+    $p95 as p95_ms,
+    $p99 as p99_ms,
     max(duration_ms) as max_ms
 from requests
 where $selection

@@ -4,8 +4,8 @@
 select
     time_bucket(to_microseconds($step_us), start_time, $since) as start_time,
     cast(floor(log2(greatest(duration_ms, 0.001)) * $per_octave) as integer) as bucket,
-    count(*) as requests,
-    count(*) filter (where status = 'error') as errors
+    count_w(sample_weight) as requests,
+    count_w(case when status = 'error' then sample_weight end) as errors
 from requests
 where $selection
 group by 1, 2

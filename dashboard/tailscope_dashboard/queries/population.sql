@@ -2,7 +2,7 @@
 select
     service,
     operation,
-    count(*) as requests
+    count_w(sample_weight) as requests
 from requests
 group by service, operation
 order by requests desc, service, operation

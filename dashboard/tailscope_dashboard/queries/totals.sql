@@ -1,12 +1,14 @@
 -- One row: the figures of the selected requests. Latencies in milliseconds, errors by the status of the entry span.
--- Parameters: the selection.
+-- A request counts as many times as its sample_weight says; effective: so many unsampled ones would tell as much.
+-- Parameters: the selection, p50, p95, p99.
 select
-    count(*) as requests,
-    count(*) filter (where status = 'error') as errors,
+    count_w(sample_weight) as requests,
+    effective_w(sample_weight) as effective,
+    count_w(case when status = 'error' then sample_weight end) as errors,
     count(distinct (service, operation)) as operations,
-    quantile_cont(duration_ms, 0.50) as p50_ms,
-    quantile_cont(duration_ms, 0.95) as p95_ms,
-    quantile_cont(duration_ms, 0.99) as p99_ms,
+    $p50 as p50_ms,
+    $p95 as p95_ms,
+    $p99 as p99_ms,
     min(duration_ms) as min_ms,
     max(duration_ms) as max_ms
 from requests

@@ -64,13 +64,15 @@ def _figures(scope: Scope, totals: data.Record) -> None:
     requests, errors = totals["requests"], totals["errors"]
     seconds = (scope.until - scope.since).total_seconds()
     n = f"n = {figures.count(requests)}"
+    if scope.sampled:
+        n += f", sampled: worth {figures.count(totals['effective'])}"
     with st.container(horizontal=True, key="figures"):
         placing.figure("Requests", figures.count(requests), figures.rate(requests, seconds))
         placing.figure(
             "Errors", figures.share(errors / requests, digits=2), f"{figures.count(errors)} failed"
         )
         for name, needed in series.REQUESTS_NEEDED.items():
-            enough = requests >= needed
+            enough = totals["effective"] >= needed
             value = figures.milliseconds(totals[f"{name}_ms"]) if enough else figures.MISSING
             placing.figure(name, value, n if enough else f"{n}, needs {figures.count(needed)}")
         placing.figure("Slowest", figures.milliseconds(totals["max_ms"]), n)
@@ -116,11 +118,11 @@ def _over_time(scope: Scope, totals: data.Record) -> None:
 
 
 def _percentiles(scope: Scope, totals: data.Record) -> None:
-    step_us = scope.step_us(series.line_steps(totals["requests"]))
+    step_us = scope.step_us(series.line_steps(totals["effective"]))
     lines = series.percentile_lines(data.over_time(scope, step_us=step_us))
     st.markdown(f"**Percentiles** · a point each {figures.step(step_us)}, where n is enough for it")
     if lines.is_empty():
-        states.too_few(totals["requests"], series.POINT_NEEDS["p50"], "a line over time")
+        states.too_few(totals["effective"], series.POINT_NEEDS["p50"], "a line over time")
         return
     ticks = series.log_ticks(*series.bounds(lines["latency_ms"]))
     placing.chart(

@@ -11,8 +11,8 @@ with recursive nodes as (
         span_id,
         min(parent_span_id) as parent_span_id,
         min(start_unix_nano) as start_ns,
-        max(start_unix_nano + duration_ns) as end_ns
-    from span_rows
+        max(start_unix_nano + coalesce(duration_ns, 0)) as end_ns
+    from spans
     where id::varchar is null or trace_id = id::varchar
     group by
         trace_id,
@@ -80,15 +80,14 @@ select
     s.trace_id,
     s.span_id,
     s.parent_span_id,
-    o.service,
+    s.service,
     s.operation,
     s.start_unix_nano,
-    s.duration_ns / 1e6 as duration_ms,
+    s.duration_ms,
     t.depth,
     t.root,
     t.root is null or (t.depth = 0 and s.parent_span_id is not null) as is_orphan,
     coalesce(t.critical, false) as critical
-from span_rows as s
-inner join origin_rows as o on o.origin_id = s.origin_id
+from spans as s
 left join tree as t on t.trace_id = s.trace_id and t.span_id = s.span_id
 where id::varchar is null or s.trace_id = id::varchar

@@ -3,5 +3,6 @@ insert into trace_rows by name
 select
     trace_id,
     first_seq,
+    last_seq,
     span_count
 from chosen_traces

@@ -1,5 +1,5 @@
--- One row is one span of the trace $trace_id, with all that is known of it; $most rows at most. Ordered by start and
--- span id.
+-- One row is one span of the trace $trace_id that is not sealed, with all that is known of it; $most rows at most. No
+-- order is promised.
 select
     s.trace_id,
     s.span_id,
@@ -9,19 +9,8 @@ select
     o.host,
     s.operation,
     o.scope,
-    case s.kind
-        when 1 then 'internal'
-        when 2 then 'server'
-        when 3 then 'client'
-        when 4 then 'producer'
-        when 5 then 'consumer'
-        else 'unspecified'
-    end as kind,
-    case s.status
-        when 1 then 'ok'
-        when 2 then 'error'
-        else 'unset'
-    end as status,
+    kind_name(s.kind) as kind,
+    status_name(s.status) as status,
     s.status_message,
     s.stage,
     s.start_unix_nano,
@@ -38,6 +27,3 @@ from (
     limit $most
 ) as s
 inner join origin_rows as o on o.origin_id = s.origin_id
-order by
-    s.start_unix_nano,
-    s.span_id

@@ -9,26 +9,16 @@ select
     o.host,
     s.operation,
     o.scope,
-    case s.kind
-        when 1 then 'internal'
-        when 2 then 'server'
-        when 3 then 'client'
-        when 4 then 'producer'
-        when 5 then 'consumer'
-        else 'unspecified'
-    end as kind,
-    case s.status
-        when 1 then 'ok'
-        when 2 then 'error'
-        else 'unset'
-    end as status,
+    kind_name(s.kind) as kind,
+    status_name(s.status) as status,
     s.stage,
     s.start_unix_nano,
     s.duration_ns,
     s.attribute_keys,
     s.attribute_values,
     s.events,
-    s.links
+    s.links,
+    s.sample_weight
 from span_rows as s
 inner join origin_rows as o on o.origin_id = s.origin_id
 where s.batch_seq >= $first and s.trace_id in (select trace_id from chosen_traces)

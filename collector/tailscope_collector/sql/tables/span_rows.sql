@@ -46,5 +46,6 @@ create table span_rows (
     dropped_links_count bigint,
     trace_state varchar,
     flags bigint,
+    sample_weight double,
     batch_seq bigint
 )

@@ -9,5 +9,19 @@ select
     metric,
     unit,
     value,
-    attributes
+    attributes,
+    kind
 from metric_rows
+union all
+select
+    time,
+    time_unix_nano,
+    service,
+    instance,
+    host,
+    metric,
+    unit,
+    value,
+    attributes,
+    kind
+from read_parquet(getvariable('sealed_metrics'))

@@ -20,4 +20,4 @@ select
     span_count,
     complete,
     sample_weight
-from request_rows
+from all_requests

@@ -1,4 +1,6 @@
--- One row is one span. No order is promised. A duration is null where the sender set no start or no end (0). Columns after dropped_links_count are promoted attributes and extras.
+-- One row is one span, sealed or not. No order is promised. A duration is null where the sender set no start or no end
+-- (0). sample_weight is how many spans it stands for: 1 where nothing was sampled. Columns after dropped_links_count are
+-- promoted attributes and extras.
 create view spans as
 select
     s.trace_id,
@@ -8,25 +10,14 @@ select
     o.instance,
     o.host,
     s.operation,
-    case s.kind
-        when 1 then 'internal'
-        when 2 then 'server'
-        when 3 then 'client'
-        when 4 then 'producer'
-        when 5 then 'consumer'
-        else 'unspecified'
-    end as kind,
+    kind_name(s.kind) as kind,
     s.start_time,
     s.start_unix_nano,
     case when s.start_unix_nano != 0 and s.start_unix_nano + s.duration_ns != 0 then s.duration_ns end as duration_ns,
     case
         when s.start_unix_nano != 0 and s.start_unix_nano + s.duration_ns != 0 then s.duration_ns / 1e6
     end as duration_ms,
-    case s.status
-        when 1 then 'ok'
-        when 2 then 'error'
-        else 'unset'
-    end as status,
+    status_name(s.status) as status,
     s.status_message,
     s.stage,
     o.scope,
@@ -48,6 +39,46 @@ select
     s.attribute_types,
     s.trace_state,
     s.flags,
+    coalesce(s.sample_weight, 1) as sample_weight,
     s.batch_seq
 from span_rows as s
 inner join origin_rows as o on o.origin_id = s.origin_id
+union all
+select
+    trace_id,
+    span_id,
+    parent_span_id,
+    service,
+    instance,
+    host,
+    operation,
+    kind,
+    start_time,
+    start_unix_nano,
+    duration_ns,
+    duration_ns / 1e6 as duration_ms,
+    status,
+    status_message,
+    stage,
+    scope,
+    attributes,
+    resource,
+    events,
+    links,
+    dropped_attributes_count,
+    dropped_events_count,
+    dropped_links_count,
+    http_status,
+    model,
+    model_version,
+    batch_size,
+    gpu_time_ms,
+    input_tokens,
+    output_tokens,
+    peer,
+    attribute_types,
+    trace_state,
+    flags,
+    coalesce(sample_weight, 1) as sample_weight,
+    batch_seq
+from read_parquet(getvariable('sealed_spans'))

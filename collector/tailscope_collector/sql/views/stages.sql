@@ -6,5 +6,5 @@ select
     stage,
     category,
     operation,
-    self_ms
-from ledger_rows
+    self_ns / 1e6 as self_ms
+from all_ledger

@@ -1,0 +1,12 @@
+-- One row is one settled trace that has been quiet since batch $quiet, or that began at batch $stale or before: it can be
+-- sealed. sealed_before, sampled_out: what became of the spans that it had before. Ordered by its first batch.
+select
+    trace_id,
+    first_seq,
+    last_seq,
+    span_count,
+    trace_key(trace_id) in (select trace_key from sealed_traces where segment > 0) as sealed_before,
+    trace_key(trace_id) in (select trace_key from sealed_traces where segment < 0) as sampled_out
+from trace_rows
+where last_seq <= $quiet or first_seq <= $stale
+order by first_seq

@@ -1,0 +1,328 @@
+"""Sealed or not, the same rows: nothing is seen twice, nothing is missed, whatever is sealed, late or killed."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tailscope_collector import _sealing
+from tailscope_collector._sealing import Sealer
+from tests.collector.building import MS, NEW_YEAR_NS, Bench, SpanSpec, body
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tailscope_collector._sealing import Chooser, Sealed
+
+EVERYTHING = (
+    "select * exclude (batch_seq) from spans order by trace_id, span_id, kind, start_unix_nano",
+    "select * from requests order by trace_id",
+    "select * from stages order by trace_id, service, stage, category, operation",
+    "select * from dependencies order by all",
+    "select * from span_tree order by all",
+)
+ALL = 1 << 40
+
+
+class Sealable(Bench):
+    """A store that is sealed by hand."""
+
+    def __init__(self, path: Path, chooser: Chooser | None = None) -> None:
+        super().__init__(path)
+        self.settler = self.source.settler
+        self.sealer = Sealer(self.store, self.settler, chooser)
+
+    def seal(self, *, quiet_seq: int = ALL, most_spans: int = ALL) -> Sealed | None:
+        return self.sealer.seal(quiet_seq=quiet_seq, most_spans=most_spans)
+
+    def everything(self) -> list[Any]:
+        return [self.rows(query) for query in EVERYTHING]
+
+
+@pytest.fixture
+def sealable(tmp_path: Path) -> Any:
+    with Sealable(tmp_path / "data") as made:
+        yield made
+
+
+def rich(trace: int) -> bytes:
+    """Return a trace with all that a span can have."""
+    root = SpanSpec(
+        trace,
+        1,
+        kind=2,
+        name="POST /predict",
+        duration_ns=9 * MS,
+        attributes={"http.response.status_code": 200},
+    )
+    return body(
+        root,
+        SpanSpec(
+            trace,
+            2,
+            parent=1,
+            name="inference",
+            attributes={"gen_ai.request.model": "m", "n": 3, "ok": True, "x": 1.5},
+        ),
+        SpanSpec(trace, 3, parent=1, kind=3, name="GET user", service="svc", status=2),
+        SpanSpec(trace, 3, parent=1, kind=2, name="GET user", service="users"),
+        SpanSpec(trace, 4, parent=1, start_ns=0, duration_ns=5),
+        SpanSpec(trace, 5, parent=9, duration_ns=-7),
+    )
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    """Draw what happens to a store: batches of spans of a few traces, sealings of what was quiet, questions."""
+    specs = [
+        SpanSpec(
+            trace=trace,
+            span=span,
+            parent=draw(st.integers(0, 4)),
+            name=draw(st.sampled_from(["POST /predict", "queue", "inference", "db"])),
+            kind=draw(st.integers(0, 5)),
+            start_ns=NEW_YEAR_NS + draw(st.integers(0, 50)) * MS,
+            duration_ns=draw(st.integers(-2, 50)) * MS,
+            service=draw(st.sampled_from(["a", "b"])),
+            attributes={"batch.size": span},
+        )
+        for trace in range(1, draw(st.integers(1, 4)) + 1)
+        for span in range(1, draw(st.integers(1, 5)) + 1)
+    ]
+    shuffled = draw(st.permutations(specs))
+    cuts = sorted(draw(st.sets(st.integers(1, len(specs)), max_size=4)))
+    made: list[tuple[str, Any]] = []
+    for start, end in zip([0, *cuts], [*cuts, len(specs)], strict=True):
+        if start < end:
+            made.append(("spans", shuffled[start:end]))
+            if draw(st.booleans()):
+                made.append(("again", shuffled[start : start + 1]))
+        for _ in range(draw(st.integers(0, 2))):
+            made.append(
+                draw(st.sampled_from([("seal", 0), ("seal", 1), ("seal", ALL), ("ask", 0), ("open", 0)]))
+            )
+    return made
+
+
+def play(path: Path, moves: Sequence[tuple[str, Any]], *, sealing: bool) -> list[Any]:
+    bench = Sealable(path)
+    try:
+        for move, what in moves:
+            if move in {"spans", "again"}:
+                bench.ingest(body(*what))
+            elif move == "ask":
+                bench.rows("select count(*) from requests")
+            elif move == "seal" and sealing:
+                bench.seal(quiet_seq=bench.committer.batch_seq - what if what != ALL else ALL, most_spans=3)
+            elif move == "open":
+                bench.__exit__()
+                bench = Sealable(path)
+        return bench.everything()
+    finally:
+        bench.__exit__()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(moves=steps())
+def test_whatever_is_sealed_when_the_views_show_the_same(moves: list[tuple[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as work:
+        plain = play(Path(work) / "plain", moves, sealing=False)
+
+        assert play(Path(work) / "sealed", moves, sealing=True) == plain
+
+
+def test_a_segment_holds_all_that_a_span_has(sealable: Sealable) -> None:
+    sealable.ingest(*(rich(trace) for trace in range(1, 30)))
+    before = sealable.everything()
+
+    sealed = sealable.seal()
+
+    assert sealed is not None
+    assert (sealed.spans, sealed.traces) == (29 * 6, 29)
+    assert sealable.rows("select count(*) from span_rows") == [(0,)]
+    assert sealable.everything() == before
+    trace = sealable.source.trace(f"{3:032x}")
+    assert len(trace["spans"]) == 6
+    assert {span["resource"]["service.name"] for span in trace["spans"]} == {"svc", "users"}
+
+
+def test_late_spans_reopen_a_sealed_trace(sealable: Sealable) -> None:
+    sealable.ingest(body(SpanSpec(1, 2, parent=1, name="inference", duration_ns=MS)))
+    sealable.seal()
+    assert sealable.rows("select complete, span_count from requests") == [(False, 1)]
+
+    sealable.ingest(body(SpanSpec(1, 1, kind=2, name="POST /predict")))
+
+    assert sealable.rows("select complete, span_count, operation from requests") == [
+        (True, 2, "POST /predict")
+    ]
+    assert sealable.rows("select sum(self_ms) from stages") == [(5.0,)]
+    sealable.seal()
+    assert sealable.rows("select complete, span_count, operation from requests") == [
+        (True, 2, "POST /predict")
+    ]
+    assert sealable.rows("select sum(self_ms) from stages") == [(5.0,)]
+    assert sealable.rows("select count(*) from segment_rows") == [(2,)]
+
+
+def test_a_span_that_is_sealed_is_not_stored_again(sealable: Sealable, tmp_path: Path) -> None:
+    sealable.ingest(rich(1))
+    sealable.seal()
+
+    assert sealable.ingest(rich(1)) == 6
+    sealable.__exit__()
+    with Sealable(tmp_path / "data") as again:
+        assert again.ingest(rich(1)) == 6
+        assert again.rows("select count(*) from spans") == [(6,)]
+
+
+def test_what_changes_while_a_segment_is_written_counts_once(
+    sealable: Sealable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A span arrives, and somebody asks, between the files and the transaction that lists them."""
+    sealable.ingest(rich(1), rich(2))
+    write = _sealing._write
+
+    def late(*given: Any) -> Any:
+        done = write(*given)
+        sealable.ingest(body(SpanSpec(1, 7, parent=1, name="late", start_ns=NEW_YEAR_NS, duration_ns=MS)))
+        assert sealable.rows("select span_count from requests order by trace_id") == [(7,), (6,)]
+        return done
+
+    monkeypatch.setattr(_sealing, "_write", late)
+    sealable.seal()
+    monkeypatch.undo()
+
+    assert sealable.rows("select span_count from requests order by trace_id") == [(7,), (6,)]
+    assert sealable.rows("select count(*) from spans") == [(13,)]
+    sealable.ingest(body(SpanSpec(1, 8, parent=1, name="later", duration_ns=MS)))
+    assert sealable.rows("select span_count from requests order by trace_id") == [(8,), (6,)]
+    sealable.seal()
+    assert sealable.rows("select span_count from requests order by trace_id") == [(8,), (6,)]
+    assert sealable.rows("select count(*) from spans") == [(14,)]
+
+
+@pytest.mark.parametrize("fails", ["_write", "standing_still"])
+def test_a_sealing_that_fails_changes_nothing(
+    sealable: Sealable, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    sealable.ingest(rich(1))
+    before = sealable.everything()
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(*((_sealing, "_write") if fails == "_write" else (sealable.settler, fails)), fail)
+    with pytest.raises(OSError, match="no space"):
+        sealable.seal()
+    monkeypatch.undo()
+
+    assert sealable.everything() == before
+    assert [path.name for path in sealable.store.segments.folder.iterdir()] == ["empty"]
+    assert sealable.seal() is not None
+    assert sealable.everything() == before
+
+
+def test_what_a_killed_process_left_half_written_is_deleted_and_never_read(tmp_path: Path) -> None:
+    with Sealable(tmp_path / "data") as bench:
+        bench.ingest(rich(1))
+        bench.seal()
+        before = bench.everything()
+    half = tmp_path / "data" / "segments" / "00000002"
+    half.mkdir()
+    (half / "spans.parquet").write_bytes(b"PAR1 half")
+    mine = tmp_path / "data" / "segments" / "notes.txt"
+    mine.write_text("not ours")
+
+    with Sealable(tmp_path / "data") as bench:
+        assert bench.everything() == before
+        assert not half.exists()
+        assert mine.exists()
+
+
+def test_readers_see_each_span_once_while_segments_come_and_go(sealable: Sealable) -> None:
+    for first in range(0, 600, 100):
+        sealable.ingest(*(rich(trace) for trace in range(first + 1, first + 101)))
+    stop, wrong = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            seen = sealable.rows("select count(*), count(distinct (trace_id, span_id, kind)) from spans")[0]
+            asked = sealable.rows("select count(*), count(distinct trace_id), sum(span_count) from requests")[
+                0
+            ]
+            if seen != (3600, 3600) or asked != (600, 600, 3600):
+                wrong.append((seen, asked))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while sealable.seal(most_spans=300) is not None:
+        pass
+    stop.set()
+    reader.join()
+
+    assert wrong == []
+    assert sealable.rows("select count(*) > 5 from segment_rows") == [(True,)]
+
+
+def test_segments_are_read_by_any_process_while_the_store_is_open(sealable: Sealable) -> None:
+    sealable.ingest(*(rich(trace) for trace in range(1, 4)))
+    sealable.seal()
+    sealable.ingest(rich(9))
+    folder = sealable.store.segments.folder
+
+    count = duckdb.sql(
+        f"select count(*), count(distinct trace_id) from '{folder}/*/spans.parquet'"
+    ).fetchall()
+    frame = pl.read_parquet(folder / "*" / "spans.parquet")
+
+    assert count == [(18, 3)]
+    assert frame["service"].dtype == pl.String
+    assert frame.filter(pl.col("operation") == "inference")["model"].unique().to_list() == ["m"]
+
+
+def test_only_what_has_been_quiet_is_sealed_and_the_oldest_first(sealable: Sealable) -> None:
+    for trace in range(1, 5):
+        sealable.ingest(rich(trace))
+    sealable.ingest(body(SpanSpec(1, 8, parent=1)))
+
+    assert sealable.seal(quiet_seq=4, most_spans=7) is not None
+
+    assert sealable.rows("select distinct trace_id from span_rows order by 1") == [
+        (f"{trace:032x}",) for trace in (1, 4)
+    ]
+
+
+class Halves:
+    """Keeps the traces with an even number, for two each."""
+
+    def decide(self, requests: pa.Table, /, *, always: frozenset[str]) -> tuple[Any, Any]:
+        numbers = [int(trace, 16) for trace in requests.column("trace_id").to_pylist()]
+        kept = np.array([n % 2 == 0 or f"{n:032x}" in always for n in numbers], dtype=np.bool_)
+        return kept, np.where(kept, 2.0, 1.0)
+
+
+def test_what_is_sampled_out_goes_with_its_late_spans_and_the_rest_weighs_more(tmp_path: Path) -> None:
+    with Sealable(tmp_path / "data", Halves()) as bench:
+        bench.ingest(*(rich(trace) for trace in range(1, 11)))
+        sealed = bench.seal()
+
+        assert sealed is not None
+        assert (sealed.traces, sealed.sampled_out_traces, sealed.sampled_out_spans) == (5, 5, 30)
+        assert bench.rows("select count(*), sum(sample_weight) from requests") == [(5, 10.0)]
+        assert bench.rows("select count(*), sum(sample_weight) from spans") == [(30, 60.0)]
+        bench.ingest(body(SpanSpec(1, 8, parent=1)), body(SpanSpec(2, 8, parent=1)))
+        assert bench.rows("select count(*) from requests") == [(5,)]
+        bench.seal()
+        assert bench.rows("select count(*) from spans where trace_key(trace_id) = 1") == [(0,)]
+        assert bench.rows("select span_count from requests where trace_key(trace_id) = 2") == [(7,)]
