@@ -1,8 +1,8 @@
 """Asking a collector over HTTP.
 
 Owns the requests of the query side: `POST /api/sql` (Arrow in return, read as it comes), `GET /api/report`
-and `/api/findings` (arguments spelt as on the command line), `GET /api/traces/ID`, `GET /healthz`. Needs nothing but the standard library,
-keeps no state between calls and may be used by several threads.
+and `/api/findings` (arguments spelt as on the command line), `GET /api/traces/ID`, `GET /healthz`. Needs
+nothing but the standard library, keeps no state between calls and may be used by several threads.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Selection:
         return " and ".join(parts) or "true"
 
     def window(self, column: str) -> str:
-        """Return the SQL condition that a column of Unix nanoseconds lies in the window; `true` without one."""
+        """Return the SQL condition that a column of Unix nanoseconds lies in the window; `true` if none."""
         parts: list[str] = []
         if self.since is not None:
             parts.append(f"{column} >= {_unix_nanoseconds(self.since)}")

@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from tailscope_analyzer import AnalyzerError, QueryError, Selection, parse_percentile, parse_time
 from tailscope_collector._jaeger_api import JaegerApi
-from tailscope_collector._parts import ARROW_STREAM, ArrowParts, JsonParts
-from tailscope_collector._streamed import answer_of, fill
+from tailscope_collector._query._parts import ARROW_STREAM, ArrowParts, JsonParts
+from tailscope_collector._query._streamed import answer_of, fill
 
 if TYPE_CHECKING:
     import threading
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from tailscope_collector._channel import Channel
     from tailscope_collector._counters import Counters
-    from tailscope_collector._queries import Queries
-    from tailscope_collector._questions import Questions
-    from tailscope_collector._turns import Turns
+    from tailscope_collector._query._channel import Channel
+    from tailscope_collector._query._queries import Queries
+    from tailscope_collector._query._questions import Questions
+    from tailscope_collector._query._turns import Turns
 
 _PARAMETERS: Final = ("service", "operation", "where", "since", "until", "percentile")
 MAX_QUERY_BYTES: Final = 1 << 20

@@ -16,39 +16,39 @@ from starlette.routing import Route
 
 from tailscope_collector._api import Api
 from tailscope_collector._commit import Committer
-from tailscope_collector._connections import Bounds
 from tailscope_collector._counters import Counters
 from tailscope_collector._decoders import load_decoder
-from tailscope_collector._descriptors import places
 from tailscope_collector._directory import STORAGE_VERSION, DataDirectory, Owner
 from tailscope_collector._exports import Exports
 from tailscope_collector._findings import Findings
 from tailscope_collector._findings_api import FindingsApi
-from tailscope_collector._grpc_gate import interceptors_for
 from tailscope_collector._grpc_receiver import GrpcReceiver
+from tailscope_collector._guards._connections import Bounds
+from tailscope_collector._guards._descriptors import places
+from tailscope_collector._guards._grpc_gate import interceptors_for
+from tailscope_collector._guards._inflow import Inflow
+from tailscope_collector._guards._owner_access import announce_access, withdraw_access
+from tailscope_collector._guards._security import Security, guards_for
 from tailscope_collector._health import Health
 from tailscope_collector._http_receiver import HttpReceiver
 from tailscope_collector._http_server import HttpServer
-from tailscope_collector._inflow import Inflow
 from tailscope_collector._intake import Intake
 from tailscope_collector._metric_intake import MetricIntake
 from tailscope_collector._openapi import OpenApi
 from tailscope_collector._origins import Origins
-from tailscope_collector._owner_access import announce_access, withdraw_access
 from tailscope_collector._process import describe_process
-from tailscope_collector._queries import Queries
-from tailscope_collector._questions import Questions
-from tailscope_collector._retention import Retention
-from tailscope_collector._sealing import Sealer
-from tailscope_collector._security import Security, guards_for
+from tailscope_collector._query._queries import Queries
+from tailscope_collector._query._questions import Questions
+from tailscope_collector._query._turns import Turns
+from tailscope_collector._sampling._tail_sampling import Policy, TailSampling
+from tailscope_collector._sealed._retention import Retention
+from tailscope_collector._sealed._sealing import Sealer
+from tailscope_collector._sealed._upkeep import Upkeep
 from tailscope_collector._settings import Settings
 from tailscope_collector._settle import Settler
 from tailscope_collector._span_table import SpanReader
 from tailscope_collector._stages import stage_of_span
 from tailscope_collector._store import open_store
-from tailscope_collector._tail_sampling import Policy, TailSampling
-from tailscope_collector._turns import Turns
-from tailscope_collector._upkeep import Upkeep
 from tailscope_collector.errors import StoreError
 
 if TYPE_CHECKING:

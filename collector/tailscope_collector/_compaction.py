@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import duckdb
 
 from tailscope_collector import _sql
-from tailscope_collector._parquet import sync
 from tailscope_collector._schema import bring_up_to_date
+from tailscope_collector._sealed._parquet import sync
 
 if TYPE_CHECKING:
     from tailscope_collector._directory import DataDirectory
-    from tailscope_collector._segments import Segments
+    from tailscope_collector._sealed._segments import Segments
 
 LEAST_BYTES: Final = 16 << 20
 """Unused room below which a copy is not worth it."""

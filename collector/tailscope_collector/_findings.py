@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from tailscope_analyzer import Report, Selection
-    from tailscope_collector._questions import Questions
+    from tailscope_collector._query._questions import Questions
     from tailscope_collector._store import Store
 
 NAME_CHARACTERS: Final = 200

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from tailscope_collector._findings import Findings
-    from tailscope_collector._turns import Turns
+    from tailscope_collector._query._turns import Turns
 
 
 class FindingsApi:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import grpc
 
-    from tailscope_collector._inflow import Inflow
+    from tailscope_collector._guards._inflow import Inflow
 
 OPTIONS: Final = (("grpc.per_message_decompression", 0),)
 

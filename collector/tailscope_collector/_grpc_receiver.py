@@ -16,7 +16,7 @@ import grpc
 from tailscope_collector import _grpc_bodies
 from tailscope_collector._answers import failure, rpc_code, success
 from tailscope_collector._grpc_bodies import GrpcBodies, overloaded
-from tailscope_collector._grpc_gate import OPTIONS
+from tailscope_collector._guards._grpc_gate import OPTIONS
 from tailscope_collector._intake import Intake, Outcome
 from tailscope_collector.errors import ListenError, OverloadedError, RequestError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tailscope_collector._exports import Exports, Signal
-    from tailscope_collector._inflow import Inflow
+    from tailscope_collector._guards._inflow import Inflow
     from tailscope_collector._metric_intake import MetricIntake
 
 TRACES: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

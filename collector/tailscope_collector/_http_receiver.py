@@ -15,11 +15,11 @@ from starlette.responses import Response
 
 from tailscope_collector._answers import CONTENT_TYPES, failure, http_status, success
 from tailscope_collector._bodies import Format, format_of
+from tailscope_collector._files._zipkin import read_zipkin
 from tailscope_collector._http_bodies import BodyReader
 from tailscope_collector._intake import Outcome
 from tailscope_collector._metric_reader import check_size
 from tailscope_collector._otlp_json import JsonRequest, fill, parse_json, read_json
-from tailscope_collector._zipkin import read_zipkin
 from tailscope_collector.errors import (
     MalformedRequestError,
     OverloadedError,

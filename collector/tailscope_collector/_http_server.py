@@ -20,8 +20,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 
 from tailscope_collector._api import http_error, hung_up, internal_error
-from tailscope_collector._connections import IDLE_S, BoundedProtocol, Bounds, Connections
-from tailscope_collector._gate import Gate
+from tailscope_collector._guards._connections import IDLE_S, BoundedProtocol, Bounds, Connections
+from tailscope_collector._guards._gate import Gate
 from tailscope_collector.errors import ListenError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from tailscope_collector._counters import Counters
-    from tailscope_collector._security import Guards
+    from tailscope_collector._guards._security import Guards
 
 GRACE_S: Final = 5
 """How long requests in progress may take to be answered when the server stops; a container is killed after

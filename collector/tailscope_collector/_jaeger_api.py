@@ -16,8 +16,8 @@ from tailscope_analyzer import AnalyzerError, NotFoundError, QueryError
 from tailscope_collector import _sql
 from tailscope_collector._jaeger_json import jaeger_traces
 from tailscope_collector._jaeger_search import dependency_values, padded, search_values, trace_ids
-from tailscope_collector._parts import dumped
-from tailscope_collector._streamed import answer_of
+from tailscope_collector._query._parts import dumped
+from tailscope_collector._query._streamed import answer_of
 
 if TYPE_CHECKING:
     import threading
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from tailscope_collector._channel import Channel
-    from tailscope_collector._queries import Queries
-    from tailscope_collector._questions import Questions
-    from tailscope_collector._turns import Turns
+    from tailscope_collector._query._channel import Channel
+    from tailscope_collector._query._queries import Queries
+    from tailscope_collector._query._questions import Questions
+    from tailscope_collector._query._turns import Turns
 
 MOST_NAMES: Final = 10_000
 """Services, operations or edges of one answer."""

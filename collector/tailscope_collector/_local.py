@@ -14,9 +14,9 @@ from tailscope_analyzer._credentials import for_owner
 from tailscope_collector._counters import Counters
 from tailscope_collector._directory import DataDirectory
 from tailscope_collector._findings import Findings
-from tailscope_collector._queries import Queries
-from tailscope_collector._questions import Questions
-from tailscope_collector._rows_here import RowsHere
+from tailscope_collector._query._queries import Queries
+from tailscope_collector._query._questions import Questions
+from tailscope_collector._query._rows_here import RowsHere
 from tailscope_collector._settings import Settings
 from tailscope_collector._settle import Settler
 from tailscope_collector._store import Store, open_store

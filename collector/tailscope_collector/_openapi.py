@@ -16,7 +16,7 @@ from tailscope_collector._openapi_paths import paths
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from tailscope_collector._access import Access
+    from tailscope_collector._guards._access import Access
 
 
 class OpenApi:

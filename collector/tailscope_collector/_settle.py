@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from tailscope_analyzer import Traces
 from tailscope_collector import _arrow, _sql
-from tailscope_collector._watch import stopping
+from tailscope_collector._query._watch import stopping
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from tailscope_collector._counters import Counters
-    from tailscope_collector._segments import Segments
+    from tailscope_collector._sealed._segments import Segments
     from tailscope_collector._store import Store
 
 WINDOW_SPANS: Final = 1_000_000

@@ -22,8 +22,8 @@ from tailscope_collector._hex import hex_text
 from tailscope_collector._levels import SPAN_ID_BYTES, Levels, ValidSpans, is_not_zero, valid_spans
 from tailscope_collector._promoted import promote
 from tailscope_collector._repairs import repairs_of
+from tailscope_collector._sampling._tracestate import read_sampling
 from tailscope_collector._stages import StageOf, Stages
-from tailscope_collector._tracestate import read_sampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable

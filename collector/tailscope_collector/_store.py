@@ -17,7 +17,7 @@ import duckdb
 from tailscope_collector import _sql
 from tailscope_collector._compaction import compact, is_worth_it
 from tailscope_collector._schema import bring_up_to_date
-from tailscope_collector._segments import Segments
+from tailscope_collector._sealed._segments import Segments
 from tailscope_collector._settings import Settings
 from tailscope_collector.errors import StoreError
 

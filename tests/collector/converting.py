@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tailscope_collector._chrome import from_chrome
-from tailscope_collector._chrome_events import chrome_text
+from tailscope_collector._files._chrome import from_chrome
+from tailscope_collector._files._chrome_events import chrome_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tailscope_collector._chrome_plan import Under
+    from tailscope_collector._files._chrome_plan import Under
     from tailscope_collector._otlp_json import JsonRequest
     from tests.collector.building import Bench
 

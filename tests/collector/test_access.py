@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import tailscope_analyzer as ta
 from tailscope_analyzer import QueryError
 from tailscope_collector import Collector, Security, open_data
-from tailscope_collector._access import Access, TokenFile, side_of
+from tailscope_collector._guards._access import Access, TokenFile, side_of
 from tailscope_collector.errors import AccessError
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import DEADLINE_S, Answer, call, post_json, post_protobuf

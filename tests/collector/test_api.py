@@ -182,7 +182,7 @@ def test_an_unknown_trace_is_not_found(collector: Collector, trace_id: str) -> N
 def test_a_trace_too_large_to_describe_is_refused_with_the_way_out(
     filled: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailscope_collector._questions.TRACE_SPANS", 1)
+    monkeypatch.setattr("tailscope_collector._query._questions.TRACE_SPANS", 1)
 
     answer = call(f"{filled.url}/api/traces/{1:032x}")
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailscope_collector._chrome import from_chrome
-from tailscope_collector._chrome_events import chrome_text, nanoseconds
-from tailscope_collector._chrome_nesting import build_tree
-from tailscope_collector._chrome_plan import Under
-from tailscope_collector._chrome_slices import NEVER, read_profile
+from tailscope_collector._files._chrome import from_chrome
+from tailscope_collector._files._chrome_events import chrome_text, nanoseconds
+from tailscope_collector._files._chrome_nesting import build_tree
+from tailscope_collector._files._chrome_plan import Under
+from tailscope_collector._files._chrome_slices import NEVER, read_profile
 from tests.collector.building import SpanSpec, body
 from tests.collector.converting import only, parents, profile
 

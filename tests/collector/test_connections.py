@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailscope_collector import Collector, Settings, _descriptors
-from tailscope_collector._connections import LET_GO, Bounds, Connections, Wait
+from tailscope_collector import Collector, Settings
+from tailscope_collector._guards import _descriptors
+from tailscope_collector._guards._connections import LET_GO, Bounds, Connections, Wait
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import DEADLINE_S, ask_rows, call, post_protobuf
 

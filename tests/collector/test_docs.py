@@ -15,7 +15,7 @@ import pytest
 from scripts import views_page
 from tailscope_collector import Collector, Settings
 from tailscope_collector._promoted import PROMOTED
-from tailscope_collector._queries import DEFAULT_ROWS
+from tailscope_collector._query._queries import DEFAULT_ROWS
 from tailscope_collector._sql import INTERNAL, MACROS, MACROS_OF_VIEWS, VIEWS, VIEWS_OF_MACROS
 from tailscope_collector.commands.serve import parser
 from tests.collector.building import SpanSpec, body

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailscope_collector._foreign import UnreadableSpanError, joined, trace_id_of
-from tailscope_collector._jaeger import from_jaeger
-from tailscope_collector._triton import from_triton
-from tailscope_collector._zipkin import from_zipkin
+from tailscope_collector._files._foreign import UnreadableSpanError, joined, trace_id_of
+from tailscope_collector._files._jaeger import from_jaeger
+from tailscope_collector._files._triton import from_triton
+from tailscope_collector._files._zipkin import from_zipkin
 from tests.collector.building import Bench
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailscope_collector import Collector, Security
-from tailscope_collector._hosts import Hosts, host_name, is_loopback
+from tailscope_collector._guards._hosts import Hosts, host_name, is_loopback
 from tests.collector.serving import DEADLINE_S, call
 
 if TYPE_CHECKING:

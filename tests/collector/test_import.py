@@ -18,7 +18,7 @@ import zstandard
 
 from tailscope_collector import Collector, Settings, open_data
 from tailscope_collector._decoders import load_decoder
-from tailscope_collector._trace_files import Piece, Reading, UnreadableFileError, pieces
+from tailscope_collector._files._trace_files import Piece, Reading, UnreadableFileError, pieces
 from tailscope_collector.commands import import_files
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import ask_rows

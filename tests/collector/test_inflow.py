@@ -15,7 +15,7 @@ import pytest
 
 from tailscope_collector import Collector, Settings
 from tailscope_collector._grpc_bodies import GrpcBodies, coding_of
-from tailscope_collector._inflow import ALWAYS, Inflow
+from tailscope_collector._guards._inflow import ALWAYS, Inflow
 from tailscope_collector.errors import MalformedRequestError, OverloadedError, RequestTooLargeError
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import ask_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailscope_collector._jaeger import from_jaeger
+from tailscope_collector._files._jaeger import from_jaeger
 from tests.collector.converting import only, parents, store
 from tests.shared import shared_file
 

@@ -10,8 +10,8 @@ import pytest
 from tailscope_analyzer import NotFoundError, QueryError, Selection, connect
 from tailscope_analyzer.commands import report
 from tailscope_collector._findings import Findings
-from tailscope_collector._questions import Questions
-from tailscope_collector._retention import DAY_S, Retention
+from tailscope_collector._query._questions import Questions
+from tailscope_collector._sealed._retention import DAY_S, Retention
 from tests.collector.building import MS, SpanSpec, body
 from tests.collector.serving import call, post_protobuf
 from tests.collector.test_sealing import Sealable, rich

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tailscope_analyzer import Report, report
-from tailscope_collector._tail_sampling import Policy, TailSampling
-from tailscope_collector._tracestate import sample_weights
+from tailscope_collector._sampling._tail_sampling import Policy, TailSampling
+from tailscope_collector._sampling._tracestate import sample_weights
 from tests.analyzer.populations import mixed, traces_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from tailscope_analyzer import Selection
 from tailscope_collector import Collector, Settings
 from tailscope_collector._counters import Counters
-from tailscope_collector._sealing import Sealer
-from tailscope_collector._tail_sampling import Policy, TailSampling
+from tailscope_collector._sampling._tail_sampling import Policy, TailSampling
+from tailscope_collector._sealed._sealing import Sealer
 from tests.collector.building import MS, Bench, SpanSpec, export_request
 from tests.collector.serving import ask_rows, call, post_protobuf
 from tests.shared import CHECKOUT

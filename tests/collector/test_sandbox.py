@@ -12,8 +12,8 @@ import pytest
 from tailscope_analyzer import QueryError
 from tailscope_collector import Settings
 from tailscope_collector._counters import Counters
-from tailscope_collector._queries import Queries
-from tailscope_collector._sandbox import TABLE_FUNCTIONS, check_query
+from tailscope_collector._query._queries import Queries
+from tailscope_collector._query._sandbox import TABLE_FUNCTIONS, check_query
 from tests.collector.building import Bench, SpanSpec, body
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def test_it_is_refused_and_nothing_changes(bench: Bench, query: str) -> None:
 
 def test_each_wall_holds_by_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check of statements, the read-only transaction and the locked process still refuse."""
-    monkeypatch.setattr("tailscope_collector._queries.check_query", lambda *_: frozenset())
+    monkeypatch.setattr("tailscope_collector._query._queries.check_query", lambda *_: frozenset())
     for query in (
         "insert into settle_marks values (1)",
         "select * from read_text('/etc/passwd')",
@@ -165,7 +165,7 @@ def test_an_answer_of_too_many_bytes_is_refused(bench: Bench) -> None:
 def test_a_query_that_fills_the_memory_of_the_process_is_stopped(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailscope_collector._watch.HEADROOM_BYTES", 0)
+    monkeypatch.setattr("tailscope_collector._query._watch.HEADROOM_BYTES", 0)
     monkeypatch.setattr(Settings, "memory_bytes", -(1 << 40))
     fill = "select md5(i::varchar) as m from range(1000000000) t(i) order by m"
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailscope_analyzer.commands.sql import main as sql_command
-from tailscope_collector import _access, _connections, _tls
 from tailscope_collector._counters import COUNTERS
-from tailscope_collector._security import guards_for
+from tailscope_collector._guards import _access, _connections, _tls
+from tailscope_collector._guards._security import guards_for
 from tailscope_collector.commands._security_flags import FILES, security_of
 from tailscope_collector.commands.serve import parser
 from tests.collector.certificates import write_certificates

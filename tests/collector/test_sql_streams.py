@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tailscope_analyzer import InputError, QueryError, SourceError, connect
 from tailscope_analyzer._answer import AT_ONCE_BYTES
 from tailscope_collector import Collector, Settings, open_data
-from tailscope_collector._channel import AHEAD_BYTES
-from tailscope_collector._watch import private_bytes
+from tailscope_collector._query._channel import AHEAD_BYTES
+from tailscope_collector._query._watch import private_bytes
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import DEADLINE_S, ask_rows, post_json, post_protobuf
 

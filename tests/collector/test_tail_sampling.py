@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailscope_collector import Settings
-from tailscope_collector._chance import chance
 from tailscope_collector._counters import Counters
-from tailscope_collector._recent_counts import MOST_GROUPS, RecentCounts
-from tailscope_collector._tail_sampling import RULES, Policy, TailSampling
+from tailscope_collector._sampling._chance import chance
+from tailscope_collector._sampling._recent_counts import MOST_GROUPS, RecentCounts
+from tailscope_collector._sampling._tail_sampling import RULES, Policy, TailSampling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

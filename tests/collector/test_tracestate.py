@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailscope_collector._tracestate import randomness, read_entry, read_sampling, sample_weights
+from tailscope_collector._sampling._tracestate import randomness, read_entry, read_sampling, sample_weights
 
 
 @pytest.mark.parametrize(

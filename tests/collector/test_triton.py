@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailscope_collector._triton import from_triton
+from tailscope_collector._files._triton import from_triton
 from tests.collector.converting import only, parents, store
 from tests.shared import shared_file
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tailscope_collector import Collector
-from tailscope_collector._sealing import Sealer
+from tailscope_collector._sealed._sealing import Sealer
 from tailscope_collector._settings import Settings
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import post_protobuf
@@ -81,7 +81,7 @@ def test_what_an_earlier_process_stored_is_sealed_and_what_is_too_much_deleted(
 def test_a_failure_is_counted_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tailscope_collector._upkeep.RETRY_S", 0.1)
+    monkeypatch.setattr("tailscope_collector._sealed._upkeep.RETRY_S", 0.1)
     seal = Sealer.seal
     failures = iter(range(2))
 
@@ -102,8 +102,8 @@ def test_a_failure_is_counted_and_tried_again(
 def test_a_quiet_moment_moves_the_log_into_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailscope_collector._upkeep.IDLE_S", 0.5)
-    monkeypatch.setattr("tailscope_collector._upkeep.TIDY_BYTES", 1)
+    monkeypatch.setattr("tailscope_collector._sealed._upkeep.IDLE_S", 0.5)
+    monkeypatch.setattr("tailscope_collector._sealed._upkeep.TIDY_BYTES", 1)
     with Collector(tmp_path) as collector:
         post_protobuf(collector.url, body(SpanSpec()))
 
@@ -111,7 +111,7 @@ def test_a_quiet_moment_moves_the_log_into_the_database(
 
 
 def test_a_stop_does_not_wait_for_a_long_seal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailscope_collector._sealing.ROW_GROUP_SPANS", 6)
+    monkeypatch.setattr("tailscope_collector._sealed._sealing.ROW_GROUP_SPANS", 6)
     with Collector(tmp_path, settings=Settings(seal_spans=1000, seal_quiet_s=0)) as collector:
         send(collector, range(1, 2000))
         assert until((collector.store.segments.folder / "00000001").exists)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailscope_collector._zipkin import from_zipkin, read_zipkin
+from tailscope_collector._files._zipkin import from_zipkin, read_zipkin
 from tailscope_collector.errors import MalformedRequestError
 from tests.collector.converting import only, store
 from tests.collector.serving import ask_rows, call

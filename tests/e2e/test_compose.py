@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tailscope_collector._security import guards_for
+from tailscope_collector._guards._security import guards_for
 from tailscope_collector.commands._security_flags import security_of
 from tailscope_collector.commands.serve import parser
 from tailscope_collector.errors import AccessError

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import grpc
 
 from tailscope_collector import Collector, Settings
+from tailscope_collector._files._zipkin import read_zipkin
 from tailscope_collector._otlp_json import read_json
-from tailscope_collector._zipkin import read_zipkin
 from tailscope_collector.errors import MalformedRequestError, OverloadedError, RequestError
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import ask_rows, post_protobuf

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from tailscope_collector._security import Security
-from tailscope_collector._tls import TlsFiles
+from tailscope_collector._guards._security import Security
+from tailscope_collector._guards._tls import TlsFiles
 from tailscope_collector.errors import AccessError
 
 if TYPE_CHECKING:

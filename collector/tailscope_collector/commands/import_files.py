@@ -20,17 +20,17 @@ from tailscope_analyzer import AnalyzerError
 from tailscope_analyzer._client import connect_with
 from tailscope_analyzer._credentials import ENV_TOKEN_FILE, Credentials, Side, credentials
 from tailscope_collector._decoders import load_decoder
+from tailscope_collector._files._senders import Sender, open_sender
+from tailscope_collector._files._tally import Tally, count
+from tailscope_collector._files._trace_files import Reading, UnreadableFileError, pieces
+from tailscope_collector._files._under import find_under
 from tailscope_collector._local import open_data
-from tailscope_collector._senders import Sender, open_sender
-from tailscope_collector._tally import Tally, count
-from tailscope_collector._trace_files import Reading, UnreadableFileError, pieces
-from tailscope_collector._under import find_under
 from tailscope_collector.errors import CollectorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tailscope_collector._chrome_plan import Under
+    from tailscope_collector._files._chrome_plan import Under
 
 FORMATS = """\
 formats, told by what a file holds (also gzipped; '-' is stdin):

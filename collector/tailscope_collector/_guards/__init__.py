@@ -1,0 +1,1 @@
+"""Who may come in, and how much of them at a time: tokens, TLS, names, heads, connections, memory."""

@@ -1,0 +1,138 @@
+"""What calls hold before the queue can count it: messages that are on their way over gRPC.
+
+Owns the bound. How large a message is, is known when it is there; so what is bounded is the memory of the
+process: above the bound two messages are received at a time, calls beyond them wait for their turn, and what
+is on its way is cancelled, the latest first. Never looks into a message.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from tailscope_collector._query._watch import private_bytes
+from tailscope_collector.errors import OverloadedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+ALWAYS: Final = 2
+"""Messages that are received at a time however much memory is in use: two of 64 MiB, and a copy of each."""
+
+TICK_S: Final = 0.01
+"""How often memory is looked at: a core receives about 15 MiB meanwhile."""
+
+TURN_S: Final = 1.0
+"""How long a call waits for its turn before it is told to come again."""
+
+SHORT_S: Final = 0.25
+"""A message that is on its way for less is not cancelled: ordinary ones are there in milliseconds."""
+
+CROWD: Final = 64
+"""Messages on their way from which on a slow one is not waited for: half of the threads."""
+
+CROWD_TIMEOUT_S: Final = 2.0
+
+GIVE_BACK_S: Final = 1.0
+"""Seconds between two times that freed memory is given back to the system; the allocator keeps it else."""
+
+
+class Inflow:
+    """Lets calls receive their messages; thread-safe. `start` it first."""
+
+    def __init__(
+        self, bound_bytes: int, *, timeout_s: float, memory_bytes: Callable[[], int] = private_bytes
+    ) -> None:
+        self._bound = bound_bytes
+        self._timeout_s = timeout_s
+        self._memory_bytes = memory_bytes
+        self._reads: dict[int, tuple[float, Callable[[], object]]] = {}
+        """When each began, and how it is cancelled; the oldest first."""
+        self._number = 0
+        self._closed = False
+        self._given_back = 0.0
+        self._change = threading.Condition()
+        self._thread = threading.Thread(target=self._watch, name="tailscope-inflow", daemon=True)
+
+    def start(self) -> None:
+        """Start to watch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching; safe to call twice."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @contextmanager
+    def receiving(self, cancel: Callable[[], object]) -> Generator[None]:
+        """Receive a message inside; `cancel` makes that end. Raises OverloadedError where no turn comes."""
+        number = self._enter(cancel)
+        try:
+            yield
+        finally:
+            with self._change:
+                self._reads.pop(number, None)
+                self._change.notify_all()
+
+    def _enter(self, cancel: Callable[[], object]) -> int:
+        with self._change:
+            deadline = time.monotonic() + TURN_S
+            while len(self._reads) >= ALWAYS and self._is_over():
+                if not self._change.wait(deadline - time.monotonic()) or time.monotonic() >= deadline:
+                    raise OverloadedError(
+                        f"The collector uses over {self._bound >> 20} MiB of memory; "
+                        "send the request again in a second.",
+                        retry_after_s=1.0,
+                    )
+            self._number += 1
+            self._reads[self._number] = (time.monotonic(), cancel)
+            self._change.notify_all()
+            return self._number
+
+    def _is_over(self) -> bool:
+        return self._memory_bytes() > self._bound
+
+    def _watch(self) -> None:
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._closed or self._reads)
+                if self._closed:
+                    return
+                ended = self._to_end()
+            for cancel in ended:
+                cancel()
+            time.sleep(TICK_S)
+
+    def _to_end(self) -> list[Callable[[], object]]:
+        """Take out what has to end: all but the oldest two over the bound, and what takes too long."""
+        numbers: list[int] = []
+        if len(self._reads) > ALWAYS and self._is_over():
+            self._give_back()
+            if self._is_over():
+                late = time.monotonic() - SHORT_S
+                numbers = [n for n in list(self._reads)[ALWAYS:] if self._reads[n][0] < late]
+        timeout_s = CROWD_TIMEOUT_S if len(self._reads) >= CROWD else self._timeout_s
+        latest = time.monotonic() - timeout_s
+        numbers += [number for number, (began, _) in self._reads.items() if began < latest]
+        return [self._reads.pop(number)[1] for number in dict.fromkeys(numbers)]
+
+    def _give_back(self) -> None:
+        if time.monotonic() - self._given_back >= GIVE_BACK_S:
+            give_back()
+            self._given_back = time.monotonic()
+
+
+def give_back() -> None:
+    """Give freed memory back to the system: after a flood glibc keeps hundreds of megabytes of it."""
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others do without
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,1 @@
+"""Questions: what SQL may do, its bounds, and answers that stream."""

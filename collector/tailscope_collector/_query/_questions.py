@@ -1,0 +1,109 @@
+"""Reports, selected requests and single traces, asked of the store.
+
+Owns how a selection becomes rows: one read-only transaction, so that requests and ledger belong together.
+Computes nothing: the analyzer does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from tailscope_analyzer import NotFoundError, QueryError, Report, Selection, Traces, report, trace_detail
+from tailscope_collector import _arrow, _sql
+from tailscope_collector._query._queries import FIRST_ANSWER
+from tailscope_collector._settle import with_attribute_maps
+
+if TYPE_CHECKING:
+    import threading
+
+    from tailscope_collector._query._queries import Queries
+    from tailscope_collector._store import Store
+
+TRACE_SPANS: Final = 150_000
+"""Most spans that are described at a time: each takes 3 kB of memory meanwhile."""
+
+_TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class Questions:
+    """Answers what is more than SQL; thread-safe."""
+
+    def __init__(self, store: Store, queries: Queries) -> None:
+        self._store = store
+        self._queries = queries
+
+    def traces(self, selection: Selection, *, abandoned: threading.Event | None = None) -> Traces:
+        """Return the selected requests and their ledger; raises QueryError."""
+        # The alias lets a condition say requests.model; the table has the view's columns and what is exact
+        # beside them.
+        # The bounds of the window once more: the ledger lies in order of its requests' starts.
+        window = selection.window("start_unix_nano")
+        requests, ledger = self._queries.run_together(
+            f"select * from all_requests as requests where {selection.condition()}",  # noqa: S608 - as above
+            f"select *, self_ns / 1e6 as self_ms from all_ledger where {window} "  # noqa: S608 - numbers
+            f"and trace_id in (select trace_id from {FIRST_ANSWER})",
+            abandoned=abandoned,
+        )
+        for answer in (requests, ledger):
+            if answer.truncated:
+                raise QueryError(
+                    f"The selection has over {answer.table.num_rows} rows of requests or stages. "
+                    "Narrow it with since and until, or raise --query-rows.",
+                    code="too_many_rows",
+                )
+        return Traces.from_parts(requests.table, ledger.table)
+
+    def report(
+        self, selection: Selection, *, percentile: float, abandoned: threading.Event | None = None
+    ) -> Report:
+        """Explain the tail of the selected requests; raises QueryError or InputError."""
+        return report(self.traces(selection, abandoned=abandoned), percentile=percentile, selection=selection)
+
+    def trace(self, trace_id: str) -> dict[str, Any]:
+        """Describe one trace; raises NotFoundError, or QueryError where it is too large. Ids: either case."""
+        wanted = trace_id.strip().lower()
+        if not _TRACE_ID.fullmatch(wanted):
+            raise NotFoundError(f"{trace_id!r} is no trace id: that is 32 hex digits.")
+        spans = self._spans(wanted)
+        if not spans.num_rows:
+            raise NotFoundError(f"There is no trace {wanted}. It may not have arrived yet.")
+        if spans.num_rows > TRACE_SPANS:
+            raise QueryError(
+                f"The trace has over {TRACE_SPANS} spans, too many for one description. Ask with SQL: "
+                f"from spans where trace_id = '{wanted}' order by start_unix_nano",
+                code="too_large",
+                status=413,
+            )
+        return _with_extras(trace_detail(spans), spans)
+
+    def _spans(self, trace_id: str) -> pa.Table:
+        """Return the spans of one trace, sealed or not, in order of start and span id."""
+        asked = {"trace_id": trace_id, "most": TRACE_SPANS + 1}
+        segments = self._store.segments
+        with self._store.cursor() as cursor, segments.reading(cursor):
+            spans = with_attribute_maps(
+                cursor.sql(_sql.query("spans_of_trace"), params=asked).to_arrow_table()
+            )
+            places = cursor.execute(_sql.query("places_of_trace"), {"trace_id": trace_id}).fetchall()
+            if places:
+                files = segments.files("spans", (int(segment) for (segment,) in places))
+                cursor.execute("set variable chosen_spans = $files", {"files": files})
+                sealed = cursor.sql(_sql.query("sealed_spans_of_trace"), params=asked).to_arrow_table()
+                spans = pa.concat_tables([spans, sealed.select(spans.column_names).cast(spans.schema)])
+        return _arrow.ordered(spans, "start_unix_nano", "span_id")
+
+
+def _with_extras(detail: dict[str, Any], spans: pa.Table) -> dict[str, Any]:
+    """Add what the analyzer has no use for: the resource and the text of a status."""
+    extras: dict[tuple[Any, ...], dict[str, Any]] = {}
+    names = ["span_id", "kind", "start_unix_nano", "status_message", "resource"]
+    for span_id, kind, start, message, resource in zip(
+        *(spans.column(name).to_pylist() for name in names), strict=True
+    ):
+        extras[span_id, kind, start] = {"status_message": message or "", "resource": dict(resource or ())}
+    for span in detail["spans"]:
+        span.update(extras[span["span_id"], span["kind"], span["start_unix_nano"]])
+    return detail

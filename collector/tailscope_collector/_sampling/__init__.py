@@ -1,0 +1,1 @@
+"""Which traces are kept, and what each that is kept stands for."""
