@@ -13,7 +13,11 @@ endif
 # What the compiled recording core is built from; without a compiler the pure-Python one runs.
 CORE := hatch_build.py instrumentation/tailscope/_core.pyx instrumentation/tailscope/_core.h
 
-.PHONY: help demo test pure asan frameworks check lint types contracts format bench clean
+# What reads and writes the store itself; the rest of the collector's tests asks it over HTTP.
+STORE_TESTS := $(addprefix tests/collector/test_,$(addsuffix .py,durability directory fingerprints intake \
+	jaeger_api metrics migration retention round_trip sandbox sealing settle sql_streams upkeep views weighted_sql))
+
+.PHONY: help demo test pure asan store-1.5 frameworks check lint types contracts format bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +26,7 @@ help:
 	@echo "make pure    the tests of the instrumentation on its pure-Python core"
 	@echo "make frameworks   the tests of frameworks that pin other versions, in environments of their own"
 	@echo "make asan    the tests of the compiled core under AddressSanitizer (Linux with gcc)"
+	@echo "make store-1.5    the tests of the store on DuckDB 1.5"
 	@echo "make check   lint, types, contracts and tests: what has to pass"
 	@echo "make lint | types | contracts    one of them"
 	@echo "make format  reformat the code"
@@ -51,6 +56,9 @@ pure: $(VENV)/.dev
 asan: $(VENV)/.dev
 	scripts/asan $(PYTHON_IN)
 
+store-1.5: $(VENV)/.dev
+	scripts/duckdb-1.5 $(PYTHON_IN) -q $(STORE_TESTS) $(ARGS)
+
 frameworks:
 	scripts/frameworks
 
@@ -75,4 +83,4 @@ bench: $(VENV)/.dev
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PYTHON_IN) "$$script" $(ARGS) || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-duckdb-1.5 build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

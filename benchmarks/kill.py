@@ -1,12 +1,13 @@
 """SIGKILL under load, again and again, on one data directory: every acknowledged span is there, once.
 
-    python benchmarks/kill.py [--rounds 50] [--calls 32] [--batch 512] [--seal-spans 100000]
+    python benchmarks/kill.py [--rounds 50] [--calls 32] [--batch 512] [--seal-spans 20000]
 
 A round: `tailscope serve`, a load of `calls` export calls in flight from a process of its own at full speed,
-a reader that makes the collector settle what has come, and SIGKILL after a random time; sealing is set to
-happen often, so that many kills fall into it. Every fourth kill falls into a start. Then the next start, with
-no step by hand, and by SQL each request that was acknowledged: all of its spans, none of them twice. Prints a
-table; exits 1 where a span is missing, doubled, or a request is there by half.
+a reader that makes the collector settle what has come, and SIGKILL after a random time; it seals every second
+whatever comes in, so that many kills fall into that. Every fourth kill falls into a start. Then the next
+start, with no step by hand, and by SQL each request that was acknowledged: all of its spans, none of them
+twice. Prints a table, with how many segments were sealed and how many kills left one half-written; exits 1
+where a span is missing, doubled, or a request is there by half.
 """
 
 from __future__ import annotations
@@ -114,6 +115,8 @@ class Tally:
     halves: int = 0
     ready_s: list[float] = field(default_factory=list)
     segments: int = 0
+    half_segments: int = 0
+    """Segments that a kill left half-written."""
     stored: int = 0
 
 
@@ -155,7 +158,13 @@ def said(stream: IO[str] | None):
 
 def flags(args: argparse.Namespace) -> tuple[str, ...]:
     """Return the flags of the collector."""
-    return ("--seal-spans", str(args.seal_spans), "--seal-quiet-s", "1", *args.serve.split())
+    often = ("--seal-spans", str(args.seal_spans), "--seal-quiet-s", "0.2", "--seal-s", "1")
+    return (*often, *args.serve.split())
+
+
+def folders(work: Path) -> set[str]:
+    """Return the names of the segments' folders, listed or not."""
+    return {path.name for path in (work / "segments").glob("[0-9]*")}
 
 
 def kill_start(number: int, args: argparse.Namespace, work: Path) -> None:
@@ -189,13 +198,16 @@ def measure(args: argparse.Namespace, work: Path) -> Tally:
             if number % START_KILL_EVERY == START_KILL_EVERY - 1:
                 kill_start(number, args, work)
                 tally.starts_killed += 1
-            started = time.perf_counter()
+            left, started = folders(work), time.perf_counter()
             server = Server(work, flags=flags(args))
             tally.ready_s.append(time.perf_counter() - started)
+            tally.half_segments += len(left - folders(work))
+            tally.segments = int(str(server.sql("select count(*) from segment_rows")[0][0]))
             check(number, everything[number], server, args.batch, tally)
             print(
                 f"round {number + 1}: {tally.acknowledged} spans acknowledged so far, "
-                f"{tally.missing} missing, {tally.doubled} doubled; ready in {tally.ready_s[-1]:.1f} s",
+                f"{tally.missing} missing, {tally.doubled} doubled; {tally.segments} segments sealed, "
+                f"{tally.half_segments} kills left one half-written; ready in {tally.ready_s[-1]:.1f} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -206,7 +218,6 @@ def measure(args: argparse.Namespace, work: Path) -> Tally:
                     check(earlier, acknowledged, server, args.batch, again)
                 tally.missing = max(tally.missing, again.missing)
                 tally.doubled = max(tally.doubled, again.doubled)
-                tally.segments = int(str(server.sql("select count(*) from segment_rows")[0][0]))
                 tally.stored = int(str(server.sql("select count(*) from spans")[0][0]))
             server.process.kill()
             server.process.wait()
@@ -224,7 +235,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=32, help="export calls in flight")
     parser.add_argument("--batch", type=int, default=512, help="spans a call")
     parser.add_argument(
-        "--seal-spans", type=int, default=100_000, help="spans after which a segment is sealed"
+        "--seal-spans", type=int, default=20_000, help="spans after which a segment is sealed"
     )
     parser.add_argument("--life-s", type=float, default=4.0, help="seconds after its first answer, at most")
     parser.add_argument("--serve", default="", metavar="FLAGS", help="more flags of the collector")
@@ -248,6 +259,7 @@ def main() -> int:
         "ready_p50_s": round(at_quantile(ready, 0.5), 2),
         "ready_max_s": round(ready[-1], 2),
         "segments": tally.segments,
+        "half_segments": tally.half_segments,
         "stored": tally.stored,
         "machine": machine(),
         "command": f"python benchmarks/kill.py --rounds {args.rounds} --calls {args.calls} "

@@ -19,25 +19,35 @@ NAME: Final = "acknowledged"
 _DIGITS: Final = 20
 
 
+def check_reach(directory: DataDirectory, stored_seq: int) -> bool:
+    """Raise StoreError where the store ends before what was acknowledged; returns whether that is known."""
+    path = directory.path / NAME
+    try:
+        said = path.read_bytes()[:_DIGITS].strip()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
+    seq = int(said) if said.isdigit() else 0
+    if seq > stored_seq:
+        raise StoreError(
+            f"{directory.database} ends with batch {stored_seq}, but batch {seq} was acknowledged: the "
+            "database or its log (.wal) was cut, replaced or removed. Restore the directory from a "
+            f"backup, or delete {path} to go on without the batches between."
+        )
+    return said.isdigit()
+
+
 class Acknowledged:
     """The open file. Belongs to the thread that commits."""
 
     def __init__(self, directory: DataDirectory, stored_seq: int) -> None:
-        """Open the file, and raise StoreError where the store ends before it."""
+        """Open the file of a store that reaches it; raises StoreError."""
         path = directory.path / NAME
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StoreError(f"Cannot write {path}: {error.strerror}.") from error
-        said = os.pread(self._file, _DIGITS, 0).strip()
-        seq = int(said) if said.isdigit() else 0
-        if seq > stored_seq:
-            os.close(self._file)
-            raise StoreError(
-                f"{directory.database} ends with batch {stored_seq}, but batch {seq} was acknowledged: the "
-                "database or its log (.wal) was cut, replaced or removed. Restore the directory from a "
-                f"backup, or delete {path} to go on without the batches between."
-            )
         # Its bytes are there from now on: a full disk does not keep it from being written again.
         self.note(stored_seq)
 

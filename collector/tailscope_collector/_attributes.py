@@ -152,12 +152,12 @@ def _nested_texts(column: Column, name: str, offsets: Int32s, mended: Mended) ->
             try:
                 memo[raw] = _spelt(name, raw, mended)
             except (DecodeError, RecursionError, ValueError) as error:
-                owner = int(np.searchsorted(offsets, position, side="right")) - 1
-                bad.setdefault(owner, str(error) if type(error) is ValueError else NOT_OTLP)
+                bad[position] = str(error) if type(error) is ValueError else NOT_OTLP
                 continue
         texts[position] = memo[raw]
     if bad:
-        raise BadValuesError(bad)
+        owners = np.searchsorted(offsets, np.array([*bad], dtype=offsets.dtype), side="right") - 1
+        raise BadValuesError(dict(zip(owners.tolist(), bad.values(), strict=True)))
     return array(texts, pa.string())
 
 

@@ -41,6 +41,7 @@ from tailscope_collector._query._queries import Queries
 from tailscope_collector._query._questions import Questions
 from tailscope_collector._query._turns import Turns
 from tailscope_collector._sampling._tail_sampling import Policy, TailSampling
+from tailscope_collector._sealed._clock import SteadyClock
 from tailscope_collector._sealed._retention import Retention
 from tailscope_collector._sealed._sealing import Sealer
 from tailscope_collector._sealed._upkeep import Upkeep
@@ -88,14 +89,22 @@ class Collector:
             exports = Exports(self.counters)
             self._settler = Settler(self.store, self.counters)
             policy = Policy.of(settings)
+            clock = SteadyClock()
             self._sealer = Sealer(
-                self.store, self._settler, None if policy.keeps_all else TailSampling(policy, self.counters)
+                self.store,
+                self._settler,
+                None if policy.keeps_all else TailSampling(policy, self.counters),
+                now_unix_s=clock,
             )
             self._upkeep = Upkeep(
                 self.store,
                 self._sealer,
                 Retention(
-                    self.store, self._settler, days=settings.retain_days, size_bytes=settings.retain_bytes
+                    self.store,
+                    self._settler,
+                    days=settings.retain_days,
+                    size_bytes=settings.retain_bytes,
+                    now_unix_s=clock,
                 ),
                 self.counters,
                 settings,
@@ -232,6 +241,8 @@ class Collector:
             gauge("tls_certificate_expiry_timestamp_seconds", ends, lambda: tls.expires_unix_s)
         gauge("segments", "Sealed segments.", self.store.segment_count)
         gauge("segments_bytes", "Bytes of the sealed segments.", self.store.segments_bytes)
+        lost = "Files of segments that are missing or damaged: answers lack what is in them."
+        gauge("segment_files_lost", lost, self.store.segments.lost_count)
         gauge("batch_seq", "Number of the last committed batch.", lambda: self.intake.committer.batch_seq)
 
 

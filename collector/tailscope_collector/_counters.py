@@ -32,6 +32,7 @@ COUNTERS: Final = {
     "metric_points_received_total": "Data points in the metrics requests that could be decoded.",
     "metric_points_stored_total": "Data points committed.",
     "metric_points_rejected_total": "Data points refused inside accepted requests, by reason.",
+    "metric_points_repaired_total": "Values of points that could not be kept as they were sent, by reason.",
     "metric_points_duplicate_total": "Data points that were stored already and were not stored again.",
     "metric_points_skipped_total": "Data points without a value, marked so by their sender.",
     "segments_sealed_total": "Segments sealed.",

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from starlette.responses import Response
 
 from tailscope_collector._answers import CONTENT_TYPES, failure, http_status, success
+from tailscope_collector._bad_text import BAD_TEXT
 from tailscope_collector._bodies import Format, format_of
 from tailscope_collector._files._zipkin import read_zipkin
 from tailscope_collector._http_bodies import BodyReader
@@ -106,6 +107,9 @@ class HttpReceiver:
             self._exports.refused(error, route.signal, "http")
             return _refusal(error, form)
         self._exports.stored(route.signal, "http", time.perf_counter() - started)
+        if read.mended:
+            counter = "metric_points_repaired_total" if route.signal == "metrics" else "spans_repaired_total"
+            self._exports.counters.add(counter, read.mended, reason=BAD_TEXT)
         outcome = self._with_refusals(outcome, read)
         if route.signal == "zipkin":
             # Its senders read no body; a person with curl does.
@@ -158,14 +162,14 @@ def _read_zipkin(plain: bytes) -> JsonRequest:
 def _read_metrics(plain: bytes) -> JsonRequest:
     check_size(plain)
     request = ExportMetricsServiceRequest()
-    unknown = fill(request, parse_json(_filled(plain, "{}")))
+    walk = fill(request, parse_json(_filled(plain, "{}")))
     warning = ""
-    if unknown and not request.resource_metrics:
+    if walk.unknown and not request.resource_metrics:
         warning = (
-            f"No metrics were found. Unknown keys were passed over: {', '.join(unknown)}. "
+            f"No metrics were found. Unknown keys were passed over: {', '.join(walk.unknown)}. "
             "OTLP/JSON spells resourceMetrics, scopeMetrics, metrics."
         )
-    return JsonRequest(request.SerializeToString(), 0, warning)
+    return JsonRequest(request.SerializeToString(), 0, warning, mended=walk.mended)
 
 
 def _filled(plain: bytes, empty: str) -> bytes:

@@ -156,7 +156,7 @@ class JaegerApi:
         if not wanted:
             return []
         values = {"trace_ids": wanted, "most": MOST_SPANS + 1}
-        spans = self._queries.ask(_sql.query("jaeger_spans"), values, abandoned=abandoned)
+        spans = self._queries.ask(_sql.query("jaeger_spans"), values, traces=wanted, abandoned=abandoned)
         if spans.num_rows > MOST_SPANS:
             raise QueryError(
                 f"The {len(wanted)} traces have over {MOST_SPANS} spans together; ask for fewer with limit.",

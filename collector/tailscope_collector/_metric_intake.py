@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from tailscope_collector import _sql
+from tailscope_collector._bad_text import BAD_TEXT
 from tailscope_collector._intake import Outcome
 from tailscope_collector._metric_memory import MetricMemory
 from tailscope_collector._metric_reader import MetricBatch, MetricReader, check_size
@@ -176,6 +177,8 @@ class MetricIntake:
         rejected = batch.refused.total()
         for reason, count in batch.refused.items():
             self.counters.add("metric_points_rejected_total", count, reason=reason)
+        if batch.mended:
+            self.counters.add("metric_points_repaired_total", batch.mended, reason=BAD_TEXT)
         self.counters.add("metric_points_duplicate_total", batch.duplicates)
         self.counters.add("metric_points_skipped_total", batch.skipped)
         self.counters.add(

@@ -22,6 +22,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from tailscope_collector import _metric_buckets as buckets
+from tailscope_collector._bad_text import Mended, parse
 from tailscope_collector._metric_memory import MetricMemory, Notes, Reading
 from tailscope_collector._origins import identity_of
 from tailscope_collector._values import spell_list
@@ -84,6 +85,8 @@ class MetricBatch:
     attributes: int = 0
     duplicates: int = 0
     skipped: int = 0
+    mended: int = 0
+    """Texts that were no UTF-8 and were repaired."""
     refused: Counter[str] = field(default_factory=Counter[str])
     notes: Notes = field(default_factory=Notes)
 
@@ -128,11 +131,12 @@ class MetricReader:
 
     def read(self, body: bytes) -> MetricBatch:
         """Read one request; raises MalformedRequestError."""
+        mended = Mended()
         try:
-            request = ExportMetricsServiceRequest.FromString(body)
-        except DecodeError as error:
+            request = parse(ExportMetricsServiceRequest, body, mended)
+        except (DecodeError, ValueError) as error:
             raise MalformedRequestError(f"not an OTLP metrics export request: {error}") from error
-        batch = MetricBatch()
+        batch = MetricBatch(mended=mended.texts)
         for series in _series(request):
             points = _points_of(series.metric)
             # Not looked at one by one: a request can hold four million that are empty.

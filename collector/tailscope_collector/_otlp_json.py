@@ -2,7 +2,8 @@
 
 Owns the rules in which OTLP's JSON differs from protobuf's: ids are hex of either case and never base64,
 enums are numbers (names are taken too), 64-bit integers are strings or numbers, unknown keys and nulls are
-passed over. What has the wrong type is refused with its path. Never sees HTTP.
+passed over. A span with something of the wrong type is left out, with its path; a request of nothing else,
+and one that is wrong outside of its spans, is refused. Never sees HTTP.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ MAX_DEPTH: Final = 64
 LAST_NANOSECOND: Final = (1 << 63) - 1
 """The end of what can be stored, in the year 2262."""
 
+_REPLACEMENT: Final = "\ufffd"
+_HALF_PAIR: Final = "\udc80"
 _IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id"})
 # Not 8 or 16 bytes: a span whose id is no hex is refused alone, with the other spans of bad ids.
 _NO_ID: Final = b"\xff"
@@ -42,13 +45,8 @@ _KINDS: Final[dict[type, str]] = {
 }
 _SPECIAL_DOUBLES: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _KEYS_SHOWN: Final = 5
-
-
-@dataclass(slots=True)
-class _Walk:
-    """What was met on the way: keys that OTLP does not know."""
-
-    unknown: list[str] = field(default_factory=list[str])
+_REFUSALS_KEPT: Final = 100
+_SPAN: Final = "opentelemetry.proto.trace.v1.Span"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,23 @@ class Refusal:
 
     place: str
     reason: str
+
+
+@dataclass(slots=True)
+class Walk:
+    """What was met on the way: keys that OTLP does not know, text that is none, spans that were left out."""
+
+    unknown: list[str] = field(default_factory=list[str])
+    mended: int = 0
+    """Texts that could not be kept as they were sent."""
+    refusals: list[Refusal] = field(default_factory=list[Refusal])
+    refused: int = 0
+
+    def refuse(self, place: str, reason: str) -> None:
+        """Note that a span was left out."""
+        self.refused += 1
+        if self.refused <= _REFUSALS_KEPT:
+            self.refusals.append(Refusal(place, reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +85,10 @@ class JsonRequest:
     """The first of the spans that could not be read; `body` is without them."""
     refused: int = 0
     """How many spans could not be read."""
+    mended: int = 0
+    """How many texts could not be kept as they were sent."""
     is_sound: bool = True
-    """Every span has ids and times that can be stored; else the receiver will refuse some."""
+    """No span was left out, and each has ids and times that can be stored; else its sender has to be told."""
 
 
 def read_json(body: bytes) -> JsonRequest:
@@ -82,28 +99,52 @@ def read_json(body: bytes) -> JsonRequest:
 def parse_json(body: bytes) -> object:
     """Parse a body; raises MalformedRequestError where it is not JSON."""
     try:
-        return json.loads(body)
+        try:
+            return json.loads(body)
+        except UnicodeDecodeError:
+            return json.loads(_text(body))
     except RecursionError as error:
         raise MalformedRequestError("The body is JSON nested too deeply.") from error
     except ValueError as error:
         raise MalformedRequestError(f"The body is not JSON: {error}.") from error
 
 
+def _text(body: bytes) -> str:
+    """Return a body whose bytes are no text; what is none becomes half a surrogate pair.
+
+    `text_of` repairs that and `fill` counts it; U+FFFD that was sent is told apart from it.
+    """
+    coding = json.detect_encoding(body)
+    if coding.startswith("utf-8"):
+        body = body.replace(_REPLACEMENT.encode(), b"\\ufffd")
+    return body.decode(coding, "replace").replace(_REPLACEMENT, _HALF_PAIR)
+
+
 def from_tree(tree: object) -> JsonRequest:
     """Read one export request from parsed JSON; raises MalformedRequestError."""
     request = ExportTraceServiceRequest()
-    unknown = fill(request, tree)
+    walk = fill(request, tree)
     scopes = [scope for resource in request.resource_spans for scope in resource.scope_spans]
     spans = sum(len(scope.spans) for scope in scopes)
-    is_sound = all(_is_sound(span) for scope in scopes for span in scope.spans)
+    is_sound = not walk.refused and all(_is_sound(span) for scope in scopes for span in scope.spans)
     warning = ""
-    if not spans and unknown:
-        named = ", ".join(unknown)
+    if walk.refused and not spans:
+        raise MalformedRequestError(walk.refusals[0].reason)
+    if not spans and walk.unknown:
+        named = ", ".join(walk.unknown)
         warning = (
             f"No spans were found. Unknown keys were passed over: {named}. "
             "OTLP/JSON spells resourceSpans, scopeSpans, spans."
         )
-    return JsonRequest(request.SerializeToString(), spans, warning, is_sound=is_sound)
+    return JsonRequest(
+        request.SerializeToString(),
+        spans,
+        warning,
+        tuple(walk.refusals),
+        walk.refused,
+        walk.mended,
+        is_sound,
+    )
 
 
 def _is_sound(span: Span) -> bool:
@@ -118,17 +159,17 @@ def _is_sound(span: Span) -> bool:
     )
 
 
-def fill(message: Message, tree: object) -> list[str]:
-    """Fill any OTLP message from parsed JSON and return some of the keys that it does not know.
+def fill(message: Message, tree: object) -> Walk:
+    """Fill any OTLP message from parsed JSON; spans that cannot be read are left out.
 
-    Raises MalformedRequestError, which names the place.
+    Raises MalformedRequestError, which names the place, where anything else cannot be read.
     """
-    walk = _Walk()
+    walk = Walk()
     _fill(message, tree, "$", MAX_DEPTH, walk)
-    return walk.unknown
+    return walk
 
 
-def _fill(message: Message, value: object, path: str, depth: int, walk: _Walk) -> None:
+def _fill(message: Message, value: object, path: str, depth: int, walk: Walk) -> None:
     if not isinstance(value, dict):
         raise MalformedRequestError(f"{path} is {kind_of(value)}; an object is expected.")
     if depth <= 0:
@@ -137,7 +178,7 @@ def _fill(message: Message, value: object, path: str, depth: int, walk: _Walk) -
     for key, item in cast("dict[str, Any]", value).items():  # keys of JSON objects are text
         setter = setters.get(key)
         if setter is None:
-            walk.unknown.append(f"{path}.{key}") if len(walk.unknown) < _KEYS_SHOWN else None
+            walk.unknown.append(text_of(f"{path}.{key}")) if len(walk.unknown) < _KEYS_SHOWN else None
         elif item is not None:
             try:
                 setter(message, item, path, depth, walk)
@@ -145,7 +186,7 @@ def _fill(message: Message, value: object, path: str, depth: int, walk: _Walk) -
                 raise MalformedRequestError(f"{path}.{key} is wrong: {error}.") from error
 
 
-_Setter = Callable[[Message, Any, str, int, _Walk], None]
+_Setter = Callable[[Message, Any, str, int, Walk], None]
 
 
 @cache
@@ -161,24 +202,40 @@ def _setter(item: FieldDescriptor) -> _Setter:
         )
     if item.message_type is not None:
 
-        def set_message(message: Message, value: Any, path: str, depth: int, walk: _Walk) -> None:
+        def set_message(message: Message, value: Any, path: str, depth: int, walk: Walk) -> None:
             inner = getattr(message, name)
             inner.SetInParent()
             _fill(inner, value, f"{path}.{key}", depth - 1, walk)
 
         return set_message
     read = _reader(item)
+    if item.type == FieldDescriptor.TYPE_STRING and not item.is_repeated:
+
+        def set_text(message: Message, value: Any, _path: str, _depth: int, walk: Walk) -> None:
+            text = text_of(value)
+            if text is not value and text != value:
+                walk.mended += 1
+            setattr(message, name, text)
+
+        return set_text
     if item.is_repeated:
         return lambda message, value, _path, _depth, _walk: getattr(message, name).extend(map(read, value))
     return lambda message, value, _path, _depth, _walk: setattr(message, name, read(value))
 
 
-def _fill_list(target: Any, value: Any, path: str, depth: int, walk: _Walk) -> None:
+def _fill_list(target: Any, value: Any, path: str, depth: int, walk: Walk) -> None:
     if not isinstance(value, list):
         raise MalformedRequestError(f"{path} is {kind_of(value)}; a list is expected.")
     for index, item in enumerate(cast("Sequence[Any]", value)):
         # A null in a list is an empty message: positions must not shift.
-        _fill(target.add(), {} if item is None else item, f"{path}[{index}]", depth - 1, walk)
+        made = target.add()
+        try:
+            _fill(made, {} if item is None else item, f"{path}[{index}]", depth - 1, walk)
+        except MalformedRequestError as error:
+            if made.DESCRIPTOR.full_name != _SPAN:
+                raise
+            del target[-1]
+            walk.refuse(f"{path}[{index}]", str(error))
 
 
 def _reader(item: FieldDescriptor) -> Callable[[Any], Any]:

@@ -43,6 +43,11 @@ MACROS: Final = (
     "rpad",
     "range",
     "generate_series",
+    "list_resize",
+    "array_resize",
+    "bitstring",
+    "printf",
+    "format",
 )
 """Macros that read no table."""
 VIEWS: Final = (
@@ -57,7 +62,7 @@ VIEWS: Final = (
 )
 MACROS_OF_VIEWS: Final = ("tree_of", "slowest")
 VIEWS_OF_MACROS: Final = ("span_tree",)
-BOUNDED: Final = frozenset({"repeat", "lpad", "rpad", "range", "generate_series"})
+BOUNDED: Final = frozenset(MACROS[MACROS.index("repeat") :])
 """Macros that stand before functions of DuckDB, which make values of any size."""
 INTERNAL: Final = frozenset({"all_requests", "all_ledger", "kind_name", "status_name", "trace_key"}) | BOUNDED
 """Views and macros that others are made of; nobody is promised that they stay."""
@@ -112,7 +117,7 @@ QUERIES: Final = (
     "next_segment",
     "origins_to_seal",
     "places_of_suspects",
-    "places_of_trace",
+    "places_of_traces",
     "recent_ids",
     "report_of_finding",
     "requests_to_seal",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import duckdb
 
 from tailscope_collector import _sql
+from tailscope_collector._acknowledged import check_reach
 from tailscope_collector._compaction import compact, is_worth_it
 from tailscope_collector._schema import bring_up_to_date
 from tailscope_collector._sealed._segments import Segments
@@ -178,7 +179,9 @@ def _prepared(
         segments.prepare(connection)
         bring_up_to_date(connection)
         directory.mark_version()
-        segments.clean(connection)
+        stored_seq = int(connection.execute(_sql.query("last_batch_seq")).fetchall()[0][0])
+        # Before anything is deleted: the segments of a lost database are all that is left of their spans.
+        segments.clean(connection, list_is_whole=check_reach(directory, stored_seq))
         connection.execute(_sql.query("delete_origins"))
     except BaseException:
         connection.close()

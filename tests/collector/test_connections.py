@@ -133,6 +133,37 @@ def test_a_body_that_is_not_wanted_is_thrown_away_for_a_while_only(
     assert 3 < time.monotonic() - started < 12
 
 
+@pytest.mark.parametrize(
+    "around", [b"0\r\nX: " + b"y" * 40_000, b"0\r\n" + b"a: b\r\n" * 7_000, b"5;" + b"y" * 40_000]
+)
+def test_what_is_around_a_body_is_bounded_as_a_head_is(
+    collector: Collector, peers: ExitStack, around: bytes
+) -> None:
+    """A parser keeps trailers until they end, and copies them with each piece that comes."""
+    peer = connected(peers, collector, HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n")
+    for start in range(0, len(around), 1_000):
+        try:
+            peer.sendall(around[start : start + 1_000])
+        except OSError:
+            break
+        time.sleep(0.001)
+
+    assert heard(peer).startswith(b"HTTP/1.1 431")
+
+
+def test_a_large_body_in_small_chunks_with_trailers_is_taken(collector: Collector, peers: ExitStack) -> None:
+    sent = body(*(SpanSpec(span=span) for span in range(1, 2_000)))
+    chunks = b"".join(b"%x;a=b\r\n%s\r\n" % (len(part), part) for part in _sliced(sent, 100))
+    ends = b"0\r\nX-Sum: 1\r\n\r\n"
+    head = HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    assert heard(connected(peers, collector, head + chunks + ends)).startswith(b"HTTP/1.1 200")
+
+
+def _sliced(whole: bytes, size: int) -> list[bytes]:
+    return [whole[start : start + size] for start in range(0, len(whole), size)]
+
+
 def test_requests_sent_far_ahead_of_their_answers_end_the_connection(
     impatient: Collector, peers: ExitStack
 ) -> None:

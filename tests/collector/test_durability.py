@@ -127,3 +127,4 @@ def test_killed_again_and_again_while_it_seals_it_opens_by_itself_and_has_everyt
     assert result["starts_killed"] == 1
     assert result["acknowledged"] > 0
     assert result["stored"] >= result["acknowledged"]
+    assert result["segments"] > 0

@@ -89,7 +89,9 @@ def test_malformed_requests_never_harm_their_neighbours(collector: Collector, ch
     attribute.value.array_value.values.add().string_value = "zzzz"
     # The last byte of the text becomes the start of a varint that never ends: only the array is broken.
     broken_value = nested.SerializeToString().replace(b"\x0a\x04zzzz", b"\x0a\x7fzzzz")
-    broken_resource = body(SpanSpec(trace=98, span=98)).replace(b"service.name", b"service.nam\xff")
+    broken_resource = body(SpanSpec(trace=98, span=98)).replace(
+        b"\x0a\x0cservice.name", b"\x0a\x7fservice.name"
+    )
     bad = [b"\xff\xff", broken_value, broken_resource, b"\x0a\x05abc"]
     good = [body(SpanSpec(span=number)) for number in range(1, 41)]
     futures = [raw_call(channel).future(raw, timeout=DEADLINE_S) for raw in [*good[:20], *bad, *good[20:]]]

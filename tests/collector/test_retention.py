@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from tailscope_analyzer import NotFoundError, QueryError, Selection, connect
 from tailscope_analyzer.commands import report
 from tailscope_collector._findings import Findings
 from tailscope_collector._query._questions import Questions
+from tailscope_collector._sealed import _retention
 from tailscope_collector._sealed._retention import DAY_S, Retention
 from tests.collector.building import MS, SpanSpec, body
 from tests.collector.serving import call, post_protobuf
@@ -108,6 +110,71 @@ def test_a_reader_that_began_before_reads_to_its_end_and_the_files_go_then(store
             assert cursor.execute("select count(*) from spans").fetchall() == [(12,)]
         assert store.folders() == ["empty"]
     assert store.traces() == []
+
+
+def test_a_number_that_is_still_read_is_not_given_to_another_segment(store: Kept) -> None:
+    store.segment_of(1, 2)
+    store.now_unix_s = 1e12
+    with store.store.cursor() as cursor:
+        with store.store.segments.reading(cursor):
+            store.retention(days=1).apply()
+            store.segment_of(3)
+            assert cursor.execute("select count(*) from spans").fetchall() == [(12,)]
+        assert store.folders() == ["00000002", "empty"]
+    assert store.traces() == [3]
+
+
+def test_what_is_sealed_while_the_clock_is_wrong_does_not_look_old(
+    store: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retention = Retention(store.store, store.settler, days=1, size_bytes=0)
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 400 * DAY_S)
+    store.segment_of(1)
+
+    assert retention.apply() is None
+
+
+def test_a_late_span_while_kept_traces_are_copied_makes_no_second_request(
+    store: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.segment_of(1)
+    store.findings.keep(Selection(), percentile=0.99, name="kept")
+    store.now_unix_s = 1e12
+    copy = _retention._copy
+
+    def late(*given: Any) -> Any:
+        counts = copy(*given)
+        store.ingest(body(SpanSpec(1, 77, parent=1, duration_ns=MS)))
+        assert store.rows("select span_count from requests") == [(7,)]
+        return counts
+
+    monkeypatch.setattr(_retention, "_copy", late)
+    store.retention(days=1).apply()
+
+    assert store.rows("select span_count from requests") == [(7,)]
+    assert store.rows("select count(*) from spans") == [(7,)]
+
+
+def test_a_report_that_is_kept_while_its_segment_goes_keeps_its_traces(
+    store: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.segment_of(1)
+    store.now_unix_s = 1e12
+    look = _retention._kept_traces
+    looks: list[int] = []
+
+    def kept(*given: Any) -> Any:
+        traces = look(*given)
+        if not looks:
+            store.findings.keep(Selection(), percentile=0.99, name="just now")
+        looks.append(traces.num_rows)
+        return traces
+
+    monkeypatch.setattr(_retention, "_kept_traces", kept)
+    store.retention(days=1).apply()
+
+    assert store.traces() == [1]
 
 
 def test_traces_of_a_kept_report_outlive_the_others_until_it_is_forgotten(store: Kept) -> None:

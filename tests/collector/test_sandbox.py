@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,15 @@ REFUSED = [
     "use memory",
     "prepare p as select 1",
     "pivot spans on kind using count(*)",
+    "select current_setting('temp_directory')",
+    "select 'allowed_paths'.current_setting()",
+    "select * from pg_catalog.pg_settings",
+    "select * from duckdb_databases",
+    "select file from system.main.pragma_database_list",
+    "summarize duckdb_databases",
+    "with w as (from (select 1 where exists (from duckdb_logs))) from w",
+    "from query_table('duckdb_databases')",
+    "from query_table('duckdb_' || 'databases')",
 ]
 
 
@@ -131,6 +141,83 @@ def test_every_allowed_table_function_exists(bench: Bench) -> None:
 
         assert known >= TABLE_FUNCTIONS - {"unnest"}
         check_query(cursor, "select unnest([1])")
+
+
+@pytest.mark.parametrize("form", ["analyze", "(analyze, format json)", "(analyze, format html)"])
+def test_a_plan_does_not_say_where_the_data_lies(tmp_path: Path, form: str) -> None:
+    data = tmp_path / "it's a place with blanks"
+    with Bench(data) as bench:
+        shown = "".join(str(row) for row in bench.rows(f"explain {form} from metrics"))
+
+    assert "metrics.parquet" in shown
+    assert str(tmp_path) not in shown
+
+
+def test_an_error_does_not_say_where_the_data_lies(bench: Bench, tmp_path: Path) -> None:
+    (bench.store.segments.folder / "empty" / "metrics.parquet").write_bytes(b"PAR1 no more")
+
+    with pytest.raises(QueryError, match=r"segments/empty/metrics\.parquet") as caught:
+        bench.source.sql("select * from metrics")
+
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_no_view_of_the_database_itself_says_where_the_data_lies(bench: Bench, tmp_path: Path) -> None:
+    """A later DuckDB may have other views: what is new here belongs into the list, or shows no path."""
+    with bench.store.cursor() as cursor:
+        views = cursor.execute("select schema_name, view_name from duckdb_views() where internal").fetchall()
+    answered = 0
+    for schema, view in views:
+        try:
+            shown = bench.rows(f"select t::varchar from system.{schema}.{view} as t")  # noqa: S608 - DuckDB's
+        except QueryError:
+            continue
+        answered += 1
+        assert not [row for row in shown if str(tmp_path) in str(row)], view
+
+    assert answered > 20
+
+
+HUGE = [
+    "repeat('x', 2000000000)",
+    "repeat([1], 2000000000)",
+    "lpad('x', 2000000000, 'y')",
+    "rpad('x', 2000000000, 'y')",
+    "range(2000000000)",
+    "generate_series(1, 2000000000)",
+    "range(timestamp '2000-01-01', timestamp '2020-01-01', interval 1 second)",
+    "list_resize([1], 2000000000)",
+    "array_resize([1], 2000000000, 7)",
+    "bitstring('1', 2000000000)",
+    "printf('%2000000000d', 1)",
+    "printf('%*d', 2000000000, 1)",
+    "format('{:2000000000d}', 1)",
+    "format('{:{}}', 1, 2000000000)",
+]
+
+
+@pytest.mark.parametrize("call", HUGE)
+def test_one_call_with_constants_makes_no_gigabytes(bench: Bench, call: str) -> None:
+    """Constants are worked out before the query runs, where nothing interrupts them."""
+    began = time.monotonic()
+    with pytest.raises(QueryError, match="at most"):
+        bench.source.sql(f"select {call}")
+
+    assert time.monotonic() - began < 2
+
+
+def test_within_the_bound_a_call_gives_what_duckdb_gives(bench: Bench) -> None:
+    for call, want in (
+        ("repeat('ab', 2)", "abab"),
+        ("lpad('x', 3, 'y')", "yyx"),
+        ("list_resize([1], 3, 7)", [1, 7, 7]),
+        ("bitstring('1', 3)::varchar", "001"),
+        ("printf('%05d of 100%%, %s', 42, 'x')", "00042 of 100%, x"),
+        ("format('{:>6.2f} {}', 1.5, 'x')", "  1.50 x"),
+        ("range(3)", [0, 1, 2]),
+        ("repeat(null, 3)", None),
+    ):
+        assert bench.rows(f"select {call}") == [(want,)]
 
 
 def queries(bench: Bench, **bounds: float) -> Queries:

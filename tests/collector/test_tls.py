@@ -224,6 +224,26 @@ def test_the_owner_of_the_directory_needs_no_file(encrypted: Collector, tmp_path
         assert source.sql("select 1").rows == [(1,)]
 
 
+def test_the_owner_shows_the_certificate_that_the_command_was_given(
+    mutual: Collector, files: Certificates, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mutual.url.startswith("https")
+    (tmp_path / "trace.json").write_text(
+        '[{"traceId": "000000000000000000000000000000ab", "id": "00000000000000cd", "name": "x"}]'
+    )
+    where = ["--data", str(tmp_path / "data")]
+    own = ["--client-cert", files.client_cert, "--client-key", files.client_key]
+
+    assert sql_command.main(["select 1", *where]) == 1
+    assert "--client-cert" in capsys.readouterr().err
+    assert sql_command.main(["select 1 as shown", *where, *own]) == 0
+    assert "shown" in capsys.readouterr().out
+    assert import_command.main([str(tmp_path / "trace.json"), *where]) == 1
+    assert import_command.main([str(tmp_path / "trace.json"), *where, *own]) == 0
+    assert sql_command.main(["select operation from spans", *where, *own]) == 0
+    assert "x" in capsys.readouterr().out.split()
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

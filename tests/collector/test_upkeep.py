@@ -65,6 +65,17 @@ def test_a_trace_that_goes_on_is_not_sealed(tmp_path: Path) -> None:
         assert segments(collector) == 0
 
 
+def test_traces_that_go_on_do_not_make_a_segment_of_each_that_ends_beside_them(tmp_path: Path) -> None:
+    with Collector(tmp_path, settings=Settings(seal_spans=1000, seal_quiet_s=1)) as collector:
+        post_protobuf(collector.url, body(*(SpanSpec(1, span) for span in range(1, 1500))))
+        for turn in range(8):
+            post_protobuf(collector.url, body(SpanSpec(1, 5000 + turn)))
+            send(collector, range(100 + turn, 101 + turn))
+            time.sleep(0.5)
+
+        assert segments(collector) == 0
+
+
 def test_what_an_earlier_process_stored_is_sealed_and_what_is_too_much_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,9 @@ class Wait(enum.Enum):
     """It waits for us."""
 
 
+SAYS_CONTENT: Final = hasattr(Protocol, "on_body")
+"""Whether the parser tells content of a body from what is around it; h11 bounds the latter itself."""
+
 SWEPT: Final = 256
 """Connections of one kind that a sweep ends: each takes 50 us of the loop that exports wait for."""
 
@@ -155,6 +158,9 @@ class BoundedProtocol(Protocol):
         self._wait: Wait | None = None
         self._head_bytes = 0
         self._reading: object = None
+        self._had_content = False
+        self._around_bytes = 0
+        """Bytes since the last content of a body: of its chunks' extensions, or of trailers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         """Find a place, or be closed."""
@@ -171,14 +177,21 @@ class BoundedProtocol(Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Note what the connection is waited for after this piece."""
+        self._had_content = not SAYS_CONTENT
         super().data_received(data)
         cycle: Any = self.cycle  # None before the first request
         if not self.transport.is_closing():
-            self._placed(len(data))
+            if not self._is_stuffed(cycle, len(data)):
+                self._placed(len(data))
         elif cycle is not None and not cycle.response_complete:
             # What followed the request was none: nobody reads its answer any more.
             cycle.disconnected = True
             cycle.message_event.set()
+
+    def on_body(self, body: bytes) -> None:
+        """See that a body goes on."""
+        self._had_content = True
+        super().on_body(body)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of this one's body."""
@@ -218,6 +231,19 @@ class BoundedProtocol(Protocol):
             self.transport.close()
         else:
             self.transport.abort()
+
+    def _is_stuffed(self, cycle: Any, received: int) -> bool:
+        """Close where a body has more around its content than a head may have: the parser keeps it."""
+        if self._had_content or cycle is None or not cycle.more_body:
+            self._around_bytes = 0
+            return False
+        self._around_bytes += received
+        if self._around_bytes <= HEAD_BYTES:
+            return False
+        if not cycle.response_started:
+            self.transport.write(_TOO_LARGE)
+        self.transport.close()
+        return True
 
     def _placed(self, received: int) -> None:
         cycle: Any = self.cycle  # None before the first request

@@ -35,6 +35,9 @@ REPORT_FACTOR: Final = 2
 
 FIRST_ANSWER: Final = "first_answer"
 
+EXPLAINED: Final = ["explain_key", "explain_value"]
+"""The columns of a plan."""
+
 DEFAULT_ROWS: Final = 100_000
 """Rows of an answer to a question that names no limit."""
 
@@ -43,14 +46,13 @@ SETTLED: Final = frozenset(
         "all_ledger",
         "all_requests",
         "ledger_rows",
-        "query_table",
         "request_rows",
         "requests",
         "slowest",
         "stages",
     }
 )
-"""What reads requests or their ledger; query_table may."""
+"""What reads requests or their ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Queries:
         """
         most_rows, most_bytes = self._rows(limit), self._settings.query_bytes
         with self._asked([query], most_bytes, abandoned) as (watch, cursor):
-            rows = _opened(_bound(cursor, query), most_rows, most_bytes, watch)
+            rows = _opened(self._bound(cursor, query), most_rows, most_bytes, watch)
             try:
                 yield rows
             finally:
@@ -124,14 +126,22 @@ class Queries:
         )
 
     def ask(
-        self, query: str, values: Mapping[str, object], *, abandoned: threading.Event | None = None
+        self,
+        query: str,
+        values: Mapping[str, object],
+        *,
+        traces: Sequence[str] | None = None,
+        abandoned: threading.Event | None = None,
     ) -> pa.Table:
         """Run a query of our own that needs nothing settled, with its values; raises QueryError.
 
-        It is bounded as a report is; more than the most rows are an error.
+        It is bounded as a report is; more than the most rows are an error. With `traces`, it sees no segment
+        that has none of them.
         """
         most_rows, most_bytes = self._settings.query_rows, REPORT_FACTOR * self._settings.query_bytes
         with self._asked([], most_bytes, abandoned) as (watch, cursor):
+            if traces is not None:
+                self._store.segments.narrow(cursor, traces)
             answer = _read(cursor.sql(query, params=dict(values)), most_rows, most_bytes, watch)
         if answer.truncated:
             raise QueryError(f"The answer has over {most_rows} rows.", code="too_large", status=413)
@@ -147,7 +157,7 @@ class Queries:
         with self._asked(queries, most_bytes, abandoned) as (watch, cursor):
             answers: list[Answer] = []
             for query in queries:
-                answers.append(_read(_bound(cursor, query), limit, most_bytes, watch))
+                answers.append(_read(self._bound(cursor, query), limit, most_bytes, watch))
                 if len(answers) == 1:
                     cursor.register(FIRST_ANSWER, answers[0].table)
             return answers
@@ -172,16 +182,44 @@ class Queries:
                 read = frozenset[str]().union(*(check_query(cursor, query) for query in queries))
                 if not SETTLED.isdisjoint(read):
                     self._settle()
-                with self._store.segments.reading(cursor), _watched(watch):
+                with self._store.segments.reading(cursor), self._watched(watch):
                     yield watch, cursor
         except QueryError:
             self._counters.add("queries_failed_total")
             raise
         except duckdb.Error as error:
             self._counters.add("queries_failed_total")
-            raise QueryError(f"The store cannot answer: {error}", code="store_error", status=503) from error
+            said = self._store.segments.without_folder(f"The store cannot answer: {error}")
+            raise QueryError(said, code="store_error", status=503) from error
         self._counters.add("queries_total")
         self._counters.add("query_seconds_total", time.perf_counter() - started - watch.paused_s)
+
+    @contextmanager
+    def _watched(self, watch: Watch) -> Generator[None]:
+        """Watch over the block; what DuckDB and Arrow say in it becomes a QueryError."""
+        try:
+            with watch:
+                yield
+        except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
+            # Arrow passes DuckDB's errors on as its own.
+            said = self._store.segments.without_folder(str(error))
+            raise watch.reason or QueryError(said) from error
+
+    def _bound(self, cursor: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
+        try:
+            relation = cursor.sql(query)
+        except (duckdb.BinderException, duckdb.CatalogException):
+            # A relation's error does not say where in the text it is; that of a statement does.
+            cursor.execute(query)
+            raise
+        if relation.columns != EXPLAINED:
+            return relation
+        # A plan that was run names the files of segments. The dots keep its boxes in shape.
+        shown = "explain_value"
+        for word in self._store.segments.words_of_folder():
+            quoted = word.replace("'", "''")
+            shown = f"replace({shown}, '{quoted}', '{'.' * len(word)}')"
+        return relation.project(f"explain_key, {shown} as explain_value")
 
     def _rows(self, limit: int | None) -> int:
         most = self._settings.query_rows
@@ -190,26 +228,6 @@ class Queries:
         if limit < 0:
             raise QueryError(f"The limit is {limit}; it cannot be negative.")
         return min(limit, most)
-
-
-@contextmanager
-def _watched(watch: Watch) -> Generator[None]:
-    """Watch over the block; what DuckDB and Arrow say in it becomes a QueryError."""
-    try:
-        with watch:
-            yield
-    except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
-        # Arrow passes DuckDB's errors on as its own.
-        raise watch.reason or QueryError(str(error)) from error
-
-
-def _bound(cursor: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
-    try:
-        return cursor.sql(query)
-    except (duckdb.BinderException, duckdb.CatalogException):
-        # A relation's error does not say where in the text it is; that of a statement does.
-        cursor.execute(query)
-        raise
 
 
 def _read(relation: duckdb.DuckDBPyRelation, limit: int, most_bytes: int, watch: Watch) -> Answer:

@@ -87,9 +87,9 @@ class Questions:
             spans = with_attribute_maps(
                 cursor.sql(_sql.query("spans_of_trace"), params=asked).to_arrow_table()
             )
-            places = cursor.execute(_sql.query("places_of_trace"), {"trace_id": trace_id}).fetchall()
+            places = segments.of_traces(cursor, [trace_id])
             if places:
-                files = segments.files("spans", (int(segment) for (segment,) in places))
+                files = segments.files("spans", places)
                 cursor.execute("set variable chosen_spans = $files", {"files": files})
                 sealed = cursor.sql(_sql.query("sealed_spans_of_trace"), params=asked).to_arrow_table()
                 spans = pa.concat_tables([spans, sealed.select(spans.column_names).cast(spans.schema)])

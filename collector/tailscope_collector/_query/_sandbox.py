@@ -33,7 +33,6 @@ TABLE_FUNCTIONS: Final = frozenset(
         "json_each",
         "json_tree",
         "pragma_version",
-        "query_table",
         "range",
         "repeat",
         "repeat_row",
@@ -42,9 +41,12 @@ TABLE_FUNCTIONS: Final = frozenset(
         "unnest",
     }
 )
-"""Table functions a query may call. Others read files, change the process or take raw pointers."""
+"""Table functions a query may call. Others read files, change the process, take raw pointers, or
+read a table whose name is not in the text (query_table)."""
 
-_SCALARS_REFUSED: Final = frozenset({"write_log", "nextval", "currval", "getvariable"})
+_SCALARS_REFUSED: Final = frozenset({"write_log", "nextval", "currval", "getvariable", "current_setting"})
+_VIEWS_REFUSED: Final = frozenset({"duckdb_databases", "duckdb_logs", "pg_settings", "pragma_database_list"})
+"""Views of DuckDB's own that show settings, where files lie, or what others asked."""
 _EXPLAIN: Final = re.compile(r"\s*explain\s+(?:analyze\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
 
 
@@ -67,6 +69,8 @@ def check_query(cursor: duckdb.DuckDBPyConnection, query: str) -> frozenset[str]
             raise QueryError(f"The table function {name} is not allowed here.")
         if kind == "QUALIFIED" and name in _sql.BOUNDED:
             raise QueryError(f"The function {name} is called by its name alone here.")
+        if kind == "BASE_TABLE" and name in _VIEWS_REFUSED:
+            raise QueryError(f"The view {name} is not for queries: it shows more than spans.")
         if kind in {"FUNCTION", "QUALIFIED"} and name in _SCALARS_REFUSED:
             raise QueryError(f"The function {name} is not allowed here.")
         if kind not in {"FUNCTION", "QUALIFIED"}:

@@ -8,13 +8,13 @@ cannot be stepped; what the spans say of their time does not matter.
 from __future__ import annotations
 
 import shutil
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from tailscope_collector import _sql
+from tailscope_collector._sealed._clock import SteadyClock
 from tailscope_collector._sealed._parquet import FILES, Writer, sync
 from tailscope_collector._transactions import roll_back
 
@@ -48,17 +48,6 @@ class Dropped:
     segments: int
     size_bytes: int
     kept_traces: int
-
-
-class SteadyClock:
-    """Wall-clock seconds that only move forward, at the pace of the monotonic clock."""
-
-    def __init__(self) -> None:
-        self._offset_s = time.time() - time.monotonic()
-
-    def __call__(self) -> float:
-        """Return Unix seconds as they would be had nobody set the clock since the start."""
-        return time.monotonic() + self._offset_s
 
 
 class Retention:
@@ -112,33 +101,47 @@ class Retention:
     def _drop(self, cursor: duckdb.DuckDBPyConnection, numbers: list[int]) -> int:
         """Unlist segments, with what is kept of them in a new one; returns how many traces that holds."""
         segments = self._store.segments
-        copy = int(cursor.execute(_sql.query("next_segment")).fetchall()[0][0])
+        copy = segments.next_number(cursor)
         folder = segments.path(copy)
-        traces = _kept_traces(cursor, numbers)
-        try:
-            counts = _copy(cursor, segments.files, numbers, traces, copy, folder) if traces.num_rows else None
-            self._unlist(cursor, numbers, copy, counts)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+        unlisted = False
+        while not unlisted:
+            traces = _kept_traces(cursor, numbers)
+            try:
+                counts = (
+                    _copy(cursor, segments.files, numbers, traces, copy, folder) if traces.num_rows else None
+                )
+                unlisted = self._unlist(cursor, numbers, traces, copy, counts)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         if counts is None or not counts["span_count"]:
             shutil.rmtree(folder, ignore_errors=True)
         segments.retire(numbers)
         return traces.num_rows
 
     def _unlist(
-        self, cursor: duckdb.DuckDBPyConnection, numbers: list[int], copy: int, counts: dict[str, int] | None
-    ) -> None:
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        numbers: list[int],
+        traces: pa.Table,
+        copy: int,
+        counts: dict[str, int] | None,
+    ) -> bool:
+        """Do it in one transaction; returns whether: a report may have been kept since the copy was made."""
         gone = {"segments": numbers}
         with self._settler.standing_still():
             cursor.execute("begin")
             try:
+                if not _kept_traces(cursor, numbers).equals(traces):
+                    cursor.execute("rollback")
+                    return False
                 if counts and counts["span_count"]:
                     cursor.execute(
                         _sql.query("insert_segment"),
                         {"segment": copy, "sealed_unix_s": int(self._now_unix_s()), "kept": True, **counts},
                     )
                     cursor.execute(_sql.query("insert_kept_traces"), {"segment": copy, **gone})
+                    _mark_replaced(cursor, traces)
                 cursor.execute(_sql.query("delete_segments"), gone)
                 cursor.execute(_sql.query("delete_sealed_traces"), gone)
                 cursor.execute(_sql.query("delete_old_reopened"))
@@ -146,6 +149,7 @@ class Retention:
             except BaseException:
                 roll_back(cursor)
                 raise
+        return True
 
 
 def _let_go(cursor: duckdb.DuckDBPyConnection, listed: Sequence[Segment]) -> list[Segment]:
@@ -158,6 +162,21 @@ def _kept_traces(cursor: duckdb.DuckDBPyConnection, numbers: list[int]) -> pa.Ta
     query = _sql.query("kept_traces_of_segments")
     traces: pa.Table = cursor.sql(query, params={"segments": numbers}).to_arrow_table()
     return traces
+
+
+def _mark_replaced(cursor: duckdb.DuckDBPyConnection, traces: pa.Table) -> None:
+    """Let the copied rows not count of those traces that got late spans, perhaps while they were copied."""
+    cursor.register("chosen_traces", traces)
+    try:
+        replaced = cursor.sql(_sql.query("resettled_traces"), params={"upto": -1}).to_arrow_table()
+    finally:
+        cursor.unregister("chosen_traces")
+    cursor.register("reopened", replaced)
+    try:
+        cursor.execute(_sql.query("delete_reopened"))
+        cursor.execute(_sql.query("insert_reopened"))
+    finally:
+        cursor.unregister("reopened")
 
 
 def _copy(

@@ -20,12 +20,13 @@ import pyarrow as pa
 
 from tailscope_collector import _arrow, _sql
 from tailscope_collector._query._watch import stopping
+from tailscope_collector._sealed._clock import SteadyClock
 from tailscope_collector._sealed._parquet import LEDGER, METRICS, REQUESTS, SPANS, Writer, sync
 from tailscope_collector._sealed._sealed_spans import sealed_spans
 from tailscope_collector._transactions import roll_back
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import duckdb
@@ -86,10 +87,18 @@ class _Plan:
 class Sealer:
     """Seals what may be sealed; thread-safe, one at a time."""
 
-    def __init__(self, store: Store, settler: Settler, chooser: Chooser | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settler: Settler,
+        chooser: Chooser | None = None,
+        *,
+        now_unix_s: Callable[[], float] | None = None,
+    ) -> None:
         self._store = store
         self._settler = settler
         self._chooser = chooser
+        self._now_unix_s = now_unix_s or SteadyClock()
         self._guard = threading.Lock()
         self._closing = threading.Event()
 
@@ -97,17 +106,20 @@ class Sealer:
         """End what runs at its next row group and seal no more; safe to call twice."""
         self._closing.set()
 
-    def seal(self, *, quiet_seq: int, stale_seq: int = -1, most_spans: int) -> Sealed | None:
+    def seal(
+        self, *, quiet_seq: int, stale_seq: int = -1, least_spans: int = 0, most_spans: int
+    ) -> Sealed | None:
         """Seal traces that got nothing after batch `quiet_seq`, and those that began up to `stale_seq`.
 
         At most about `most_spans` of them, those that began first; all samples. Returns None where there was
-        nothing to seal. Raises duckdb.Error, OSError or QueryError; nothing is sealed then.
+        nothing to seal, or fewer than `least_spans` of them. Raises duckdb.Error, OSError or QueryError;
+        nothing is sealed then.
         """
         with self._guard:
             started = time.perf_counter()
             self._settler.settle()
             with self._store.cursor() as cursor:
-                plan = self._plan(cursor, quiet_seq, stale_seq, most_spans)
+                plan = self._plan(cursor, quiet_seq, stale_seq, least_spans, most_spans)
                 if plan is None:
                     return None
                 folder = self._store.segments.path(plan.segment)
@@ -132,16 +144,21 @@ class Sealer:
             )
 
     def _plan(
-        self, cursor: duckdb.DuckDBPyConnection, quiet_seq: int, stale_seq: int, most_spans: int
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        quiet_seq: int,
+        stale_seq: int,
+        least_spans: int,
+        most_spans: int,
     ) -> _Plan | None:
         with self._store.segments.reading(cursor):
             upto = _number(cursor, "last_settled")
             metrics_upto = _number(cursor, "last_metric_batch")
             asked = {"quiet": min(quiet_seq, upto), "stale": min(stale_seq, upto)}
             chosen = cursor.sql(_sql.query("eligible_traces"), params=asked).to_arrow_table()
-            chosen = _first_spans(chosen, most_spans)
-            if not chosen.num_rows and not metrics_upto:
+            if _sum(chosen, "span_count") < least_spans or not (chosen.num_rows or metrics_upto):
                 return None
+            chosen = _first_spans(chosen, most_spans)
             always = frozenset(
                 str(trace) for (trace,) in cursor.execute("select trace_id from kept_rows").fetchall()
             )
@@ -151,7 +168,7 @@ class Sealer:
             finally:
                 cursor.unregister("chosen_traces")
             chosen, requests = self._choose(chosen, requests, always)
-            return _Plan(_number(cursor, "next_segment"), upto, metrics_upto, chosen, requests)
+            return _Plan(self._store.segments.next_number(cursor), upto, metrics_upto, chosen, requests)
 
     def _choose(
         self, chosen: pa.Table, requests: pa.Table, always: frozenset[str]
@@ -198,7 +215,12 @@ class Sealer:
                     cursor.register(name, table)
                 cursor.execute(
                     _sql.query("insert_segment"),
-                    {"segment": plan.segment, "sealed_unix_s": int(time.time()), "kept": False, **counts},
+                    {
+                        "segment": plan.segment,
+                        "sealed_unix_s": int(self._now_unix_s()),
+                        "kept": False,
+                        **counts,
+                    },
                 )
                 cursor.execute(_sql.query("insert_sealed_traces"))
                 if changed.num_rows:

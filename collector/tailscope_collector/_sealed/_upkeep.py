@@ -47,6 +47,10 @@ IDLE_S: Final = 5.0
 TIDY_BYTES: Final = 32 << 20
 """Size of the log from which that is worth it: 0.2 s now, less to read at the next start."""
 
+LEAST_SHARE: Final = 2
+"""A segment has at least one in so many of `seal_spans`, but those that are made because of their age: traces
+that go on may be most of what waits, and the few that are settled beside them are no segment."""
+
 RETENTION_S: Final = 30.0
 """Seconds between two looks at the bounds."""
 
@@ -81,6 +85,7 @@ class Upkeep:
         self._next_seal_s = time.monotonic() + settings.seal_s
         self._next_retention_s = time.monotonic()
         self._not_before_s = 0.0
+        self._next_look_s = 0.0
 
     def start(self) -> None:
         """Start the thread."""
@@ -138,14 +143,18 @@ class Upkeep:
         most = self._settings.seal_spans
         by_age = now >= self._next_seal_s
         while not self._stopping.is_set():
-            waiting = self._waiting(quiet)
-            if not by_age and waiting < (PATIENCE * most if busy else most):
-                return
+            least = 0 if by_age else most // LEAST_SHARE
             if by_age:
                 self._next_seal_s = time.monotonic() + self._settings.seal_s
+            elif now < self._next_look_s or self._waiting(quiet) < (PATIENCE * most if busy else most):
+                return
             stale = self._last_batch(now - STALE_S)
-            sealed = self._sealer.seal(quiet_seq=quiet, stale_seq=stale, most_spans=2 * most)
+            sealed = self._sealer.seal(
+                quiet_seq=quiet, stale_seq=stale, least_spans=least, most_spans=2 * most
+            )
             if sealed is None:
+                # Nearly all that waits belongs to traces that go on; to see that took a settling.
+                self._next_look_s = time.monotonic() + RETRY_S
                 return
             self._counters.add("segments_sealed_total")
             self._counters.add("spans_sealed_total", sealed.spans)

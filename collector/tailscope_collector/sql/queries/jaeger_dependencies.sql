@@ -1,10 +1,12 @@
--- One row is one pair of services: how many calls of the one, begun between the two times, the other answered. The
--- callee is the service of the answering span, else the peer that the caller named; calls of neither are left out.
+-- One row is one pair of services: how many calls of the one, begun between the two times, the other answered. A call counts
+-- as many times as its span stands for. The callee is the service of the answering span, else the peer that the caller named;
+-- calls of neither are left out.
 with calls as (
     select
         trace_id,
         span_id,
         service,
+        sample_weight,
         peer
     from spans
     where
@@ -23,7 +25,7 @@ answers as (
 select
     c.service as parent,
     coalesce(a.service, c.peer) as child,
-    count(*) as calls
+    count_w(c.sample_weight) as calls
 from calls as c
 left join answers as a on a.trace_id = c.trace_id and a.parent_span_id = c.span_id
 where

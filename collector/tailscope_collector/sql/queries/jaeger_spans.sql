@@ -19,5 +19,5 @@ select
     trace_state,
     flags
 from spans
-where list_contains($trace_ids::varchar[], trace_id)
+where trace_id in (select unnest($trace_ids::varchar[]))
 limit $most
