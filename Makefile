@@ -15,7 +15,7 @@ CORE := hatch_build.py instrumentation/tailscope/_core.pyx instrumentation/tails
 
 # What reads and writes the store itself; the rest of the collector's tests asks it over HTTP.
 STORE_TESTS := $(addprefix tests/collector/test_,$(addsuffix .py,durability directory fingerprints intake \
-	jaeger_api metrics migration retention round_trip sandbox sealing settle sql_streams upkeep views weighted_sql))
+	migration retention round_trip sandbox sealing settle upkeep views weighted_sql))
 
 .PHONY: help demo test pure asan store-1.5 frameworks check lint types contracts format bench clean
 .DEFAULT_GOAL := help
@@ -57,7 +57,7 @@ asan: $(VENV)/.dev
 	scripts/asan $(PYTHON_IN)
 
 store-1.5: $(VENV)/.dev
-	scripts/duckdb-1.5 $(PYTHON_IN) -q $(STORE_TESTS) $(ARGS)
+	scripts/duckdb-1.5 $(PYTHON_IN) -q -n 2 --dist worksteal $(STORE_TESTS) $(ARGS)
 
 frameworks:
 	scripts/frameworks

@@ -60,8 +60,10 @@ class Credentials:
                 context.load_cert_chain(self.client_cert, self.client_key)
         except OSError as error:  # which ssl.SSLError is, too
             names = ", ".join(name for name in (self.ca_file, self.client_cert, self.client_key) if name)
+            keyless = self.client_cert and not self.client_key
             raise InputError(
                 f"The certificates cannot be used ({names}): {error.strerror or error}"
+                + (". The key of --client-cert is named with --client-key." if keyless else "")
             ) from error
         return context
 
@@ -109,9 +111,14 @@ def owner_credentials(directory: str | os.PathLike[str], *, side: Side = "query"
     )
 
 
-def for_owner(directory: str | os.PathLike[str], *, side: Side = "query") -> Credentials:
-    """Return what to ask the collector of a directory with: what it left there beside what is given."""
-    given, left = credentials(side=side), owner_credentials(directory, side=side)
+def for_owner(
+    directory: str | os.PathLike[str], *, side: Side = "query", given: Credentials | None = None
+) -> Credentials:
+    """Return what to ask the collector of a directory with: what it left there beside what is given.
+
+    Where nothing is given, the environment says it.
+    """
+    given, left = given or credentials(side=side), owner_credentials(directory, side=side)
     return Credentials(
         # The collector's own come first: a variable may be for another one.
         token=left.token or given.token,

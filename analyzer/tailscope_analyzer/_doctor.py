@@ -49,8 +49,8 @@ class Check:
 
     check: str
     """`arrival`, `name`, `stages`, `coverage`, `complete`, `orphans`, `dropped`, `limits`, `clock`,
-    `duration`, `instance`, `report`, or of the collector itself `ready`, `refused`, `rejected`,
-    `duplicates`, `late`, `repaired`, `commits`, `upkeep`, `queue`, `disk`."""
+    `duration`, `instance`, `report`, or of the collector itself `ready`, `answers`, `refused`,
+    `rejected`, `duplicates`, `late`, `repaired`, `commits`, `upkeep`, `queue`, `disk`."""
     subject: str
     """The service, the pair of services, or the instance."""
     verdict: Verdict
@@ -135,6 +135,13 @@ def examine(
         *of_collector,
     ]
     return Examination(tuple(found), since, until)
+
+
+def unanswered(why: str, about: dict[str, Any]) -> Examination:
+    """Examine a collector that cannot answer questions about its spans, by what it says of itself alone."""
+    figure = f"what is stored cannot be asked: {why}"
+    answers = Check("answers", "collector", "bad", figure, None, "See `ready`, and the log of the collector.")
+    return Examination((*(Check(*found) for found in examine_collector(about)), answers), None, None)
 
 
 def nothing(newest: Rows, since: datetime | None) -> Check:

@@ -105,8 +105,9 @@ def open_source(
     """Open what a command was pointed at.
 
     The argument wins, then TAILSCOPE_URL and TAILSCOPE_DATA, then a collector that answers on the default
-    URL, then the default data directory. A collector at a URL is asked with the credentials, those of the
-    environment where none are given. Raises SourceError, which says what was tried.
+    URL, then the default data directory. A collector is asked with the credentials, those of the environment
+    where none are given; that of a directory with the tokens it left there. Raises SourceError, which says
+    what was tried.
     """
     from tailscope_analyzer._client import connect_with
 
@@ -117,20 +118,20 @@ def open_source(
     if url:
         return connect_with(url, given or credentials())
     if data:
-        return _open_store(data)
+        return _open_store(data, given)
     default = connect_with(DEFAULT_URL, given or credentials())
     if default.answers():
         return default
     default.close()
     if Path(DEFAULT_DATA_DIR).is_dir():
-        return _open_store(DEFAULT_DATA_DIR)
+        return _open_store(DEFAULT_DATA_DIR, given)
     raise SourceError(
         f"No collector answers at {DEFAULT_URL} and there is no directory ./{DEFAULT_DATA_DIR}. "
         f"Start one with 'tailscope serve --data {DEFAULT_DATA_DIR}', or pass --url or --data."
     )
 
 
-def _open_store(directory: str) -> Source:
+def _open_store(directory: str, given: Credentials | None) -> Source:
     stores: Sequence[Any] = [point for point in entry_points(group=STORES_GROUP) if point.name == "data"]
     if not stores:
         raise SourceError(
@@ -144,7 +145,7 @@ def _open_store(directory: str) -> Source:
             f"Opening the data directory {directory} needs {error.name}. "
             "Install it with: pip install 'tailscope[collector]'"
         ) from error
-    return cast("Source", opener(directory))  # the entry point's contract: open_data(dir) -> Source
+    return cast("Source", opener(directory, given=given))  # the entry point's contract: open_data
 
 
 def _literal(text: str) -> str:

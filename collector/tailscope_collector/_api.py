@@ -158,6 +158,8 @@ async def _question(request: Request) -> tuple[str, int | None]:
     query = fields.get("query")
     if not isinstance(query, str) or not query.strip():
         raise QueryError('There is no "query" text in the body; send {"query": "select ...", "limit": 1000}.')
+    if not query.isascii() and query != query.encode("utf-8", "replace").decode("utf-8"):
+        raise QueryError('The "query" holds half of a surrogate pair, which is no text.')
     limit = fields.get("limit")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
         raise QueryError(f'"limit" is {limit!r}; it must be a whole number of rows or null.')

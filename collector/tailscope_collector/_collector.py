@@ -85,7 +85,6 @@ class Collector:
             reader = SpanReader(Origins(self.store.next_origin_id()), stage_of_span, self.counters)
             self.intake = Intake(load_decoder(), reader, Committer(self.store), self.counters, settings)
             self.metrics = MetricIntake(self.store, self.counters, settings)
-            self.health = Health(self.store, self.intake, self.metrics, self.counters)
             exports = Exports(self.counters)
             self._settler = Settler(self.store, self.counters)
             policy = Policy.of(settings)
@@ -111,6 +110,7 @@ class Collector:
                 batch_seq=lambda: self.intake.committer.batch_seq,
             )
             self.queries = Queries(self.store, settings, self.counters, self._settler.settle)
+            self.health = Health(self.store, self.intake, self.metrics, self.queries, self.counters)
             self.questions = Questions(self.store, self.queries)
             self._grpc = GrpcReceiver(
                 self.intake,

@@ -90,15 +90,18 @@ class DataDirectory:
 
         Call it while the lock is held.
         """
-        try:
-            in_place = os.path.samestat((self.path / "lock").stat(), os.fstat(self._lock or -1))
-        except OSError:
-            in_place = False
-        if not in_place:
+        if not self.is_in_place():
             raise StoreGoneError(
                 f"The data directory {self.path} was deleted or replaced while in use. "
                 "Put it back if you can, and start again."
             )
+
+    def is_in_place(self) -> bool:
+        """Tell whether the path still leads to the directory whose lock is held."""
+        try:
+            return os.path.samestat((self.path / "lock").stat(), os.fstat(self._lock or -1))
+        except OSError:
+            return False
 
     def release(self) -> None:
         """Let go of the lock; safe to call twice."""

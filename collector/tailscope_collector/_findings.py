@@ -118,4 +118,4 @@ def _count(cursor: duckdb.DuckDBPyConnection) -> int:
 
 
 def _unknown(finding_id: str) -> NotFoundError:
-    return NotFoundError(f"No report is kept under {finding_id!r}; GET /api/findings lists those that are.")
+    return NotFoundError(f"No report is kept under {finding_id!r}; the view findings lists those that are.")

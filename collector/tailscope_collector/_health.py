@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tailscope_collector._counters import Counters
     from tailscope_collector._intake import Intake
     from tailscope_collector._metric_intake import MetricIntake
+    from tailscope_collector._query._queries import Queries
     from tailscope_collector._store import Store
 
 Stage = Literal["starting", "serving", "stopping"]
@@ -47,6 +48,7 @@ class Health:
     store: Store
     spans: Intake
     points: MetricIntake
+    queries: Queries
     counters: Counters
     stage: Stage = "starting"
     _started_s: float = field(default_factory=time.monotonic)
@@ -55,7 +57,10 @@ class Health:
 
     def is_broken(self) -> bool:
         """Whether the database cannot go on, or its directory is gone."""
-        return self.spans.is_broken or self.points.is_broken
+        if self.spans.is_broken or self.points.is_broken or self.queries.is_broken:
+            return True
+        # Not left to the next commit: where nothing is sent because we are not ready, there is none.
+        return self.stage == "serving" and not self.store.directory.is_in_place()
 
     def reasons(self) -> list[Reason]:
         """Return why spans are not taken now; nothing where they are."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import duckdb
 
+from tailscope_collector._groups import deep_thread
 from tailscope_collector._origins import Origins
 from tailscope_collector._span_table import MalformedRequestsError, SpanBatch, SpanReader
 from tailscope_collector.errors import (
@@ -95,10 +96,9 @@ class Intake:
 
     def start(self) -> None:
         """Start the threads."""
-        for name, run in (("tailscope-decoder", self._run_decoder), ("tailscope-writer", self._run_writer)):
-            thread = threading.Thread(target=run, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        writer = threading.Thread(target=self._run_writer, name="tailscope-writer", daemon=True)
+        writer.start()
+        self._threads += [deep_thread("tailscope-decoder", self._run_decoder), writer]
 
     @property
     def held_bytes(self) -> int:

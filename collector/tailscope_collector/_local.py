@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import os
     from types import TracebackType
 
+    from tailscope_analyzer._credentials import Credentials
+
 
 class LocalSource:
     """Answers from a store that this process holds; a context manager that closes it."""
@@ -80,10 +82,13 @@ class LocalSource:
         self.close()
 
 
-def open_data(data: str | os.PathLike[str], *, create: bool = False) -> Source:
+def open_data(
+    data: str | os.PathLike[str], *, create: bool = False, given: Credentials | None = None
+) -> Source:
     """Return the source of a data directory: its collector if one runs, else the store itself.
 
-    Raises StoreError: missing (unless `create`), of another version, or held by one that cannot be asked.
+    `given` has certificates to show such a collector; those of the environment where it is None. Raises
+    StoreError: missing (unless `create`), of another version, or held by one that cannot be asked.
     """
     directory = DataDirectory(data)
     # The answer goes to one caller, in this process: its own memory is the bound.
@@ -94,4 +99,4 @@ def open_data(data: str | os.PathLike[str], *, create: bool = False) -> Source:
         owner = directory.owner()
         if owner is None:
             raise
-        return connect_with(owner.url, for_owner(directory.path))
+        return connect_with(owner.url, for_owner(directory.path, given=given))

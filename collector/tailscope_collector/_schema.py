@@ -6,12 +6,16 @@ schema or the new one; running it again changes nothing. Deletes nothing that ca
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
 from tailscope_collector import _sql
 
 if TYPE_CHECKING:
     import duckdb
+
+MARKED: Final = "segment_rows"
+"""The table whose comment says which views and macros there are. Storage version 1 has none of it."""
 
 _FROM_1: Final = (
     "alter table span_rows add column sample_weight double",
@@ -25,24 +29,33 @@ _FROM_1: Final = (
 """Steps from storage version 1, whose spans carried no weight and were never sealed."""
 
 
-def bring_up_to_date(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the schema what this release reads; raises duckdb.Error and changes nothing then."""
-    tables = _names(connection, "select table_name from duckdb_tables() where not internal")
-    if tables == set(_sql.TABLES):
-        return
+def bring_up_to_date(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Make the schema what this release reads; returns whether an earlier storage version had made it.
+
+    Views and macros are made anew where they are not this release's. Raises duckdb.Error, and changes nothing
+    then.
+    """
+    tables = _tables(connection)
+    views = _sql.views_and_macros()
+    made_of = "views " + hashlib.sha256("\0".join(views).encode()).hexdigest()[:16]
+    if tables.keys() == set(_sql.TABLES) and tables[MARKED] == made_of:
+        return False
     connection.execute("begin")
-    if "span_rows" in tables:
-        _drop_views(connection)
+    _drop_views(connection)
+    is_old = "span_rows" in tables and MARKED not in tables
+    if is_old:
         for step in _FROM_1:
             connection.execute(step)
-        tables = _names(connection, "select table_name from duckdb_tables() where not internal")
+        tables = _tables(connection)
     for name in _sql.TABLES:
         if name not in tables:
             connection.execute(_sql.read_sql("tables", name))
-    for statement in _sql.views_and_macros():
+    for statement in views:
         connection.execute(statement)
+    connection.execute(f"comment on table {MARKED} is '{made_of}'")
     connection.execute("commit")
     connection.execute("checkpoint")
+    return is_old
 
 
 def _drop_views(connection: duckdb.DuckDBPyConnection) -> None:
@@ -54,6 +67,14 @@ def _drop_views(connection: duckdb.DuckDBPyConnection) -> None:
     ).fetchall()
     for name, kind in macros:
         connection.execute(f'drop macro {"table " if kind == "table_macro" else ""}"{name}"')
+
+
+def _tables(connection: duckdb.DuckDBPyConnection) -> dict[str, str | None]:
+    """Return the names of the tables, each with its comment."""
+    found = connection.execute(
+        "select table_name, comment from duckdb_tables() where not internal"
+    ).fetchall()
+    return {str(name): comment for name, comment in found}
 
 
 def _names(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:

@@ -11,16 +11,16 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import duckdb
-import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from tailscope_analyzer import Traces
 from tailscope_collector import _arrow, _sql
 from tailscope_collector._query._watch import stopping
+from tailscope_collector._runs import runs
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -34,6 +34,9 @@ WINDOW_SPANS: Final = 1_000_000
 
 CHUNK_SPANS: Final = 200_000
 """Spans read by the analyzer at a time: about 150 MB with everything it makes of them."""
+
+MOST_SPANS: Final = 250_000
+"""Spans of one trace that a request is made of; a larger one is made of these, and is not complete."""
 
 
 class Settler:
@@ -74,7 +77,7 @@ class Settler:
         changed = cursor.sql(
             _sql.query("changed_traces"), params={"settled": settled, "upto": upto}
         ).to_arrow_table()
-        chunks = list(_chunks(changed))
+        chunks = list(runs(changed, most=CHUNK_SPANS))
         for number, traces in enumerate(chunks, start=1):
             if self._closing.is_set():
                 raise stopping()
@@ -135,34 +138,33 @@ def _windows(cursor: duckdb.DuckDBPyConnection, settled: int) -> Iterator[int]:
             spans = 0
 
 
-def _chunks(changed: pa.Table) -> Iterator[pa.Table]:
-    """Cut traces into runs of about CHUNK_SPANS spans; a trace is never cut."""
-    if not changed.num_rows:
-        return
-    ends = np.cumsum(changed.column("span_count").to_numpy())
-    starts = [0, *np.flatnonzero(np.diff(ends // CHUNK_SPANS)) + 1, changed.num_rows]
-    for start, end in pairwise(starts):
-        yield changed.slice(int(start), int(end - start))
-
-
 def _rows(cursor: duckdb.DuckDBPyConnection, chunk: _Chunk, segments: Segments) -> tuple[pa.Table, pa.Table]:
     chosen = _arrow.without(chunk.traces, pa.array(list(chunk.sampled_out), pa.string()))
     first = int(chosen.column("first_seq").to_numpy().min()) if chosen.num_rows else 0
+    is_huge = chosen.num_rows == 1 and chosen.column("span_count").to_numpy()[0] > MOST_SPANS
     cursor.register("chosen_traces", chosen)
     try:
-        spans = with_attribute_maps(
-            cursor.sql(_sql.query("spans_of_traces"), params={"first": first}).to_arrow_table()
-        )
+        found = cursor.sql(_sql.query("spans_of_traces"), params={"first": first})
+        spans = with_attribute_maps((found.limit(MOST_SPANS) if is_huge else found).to_arrow_table())
         if chunk.segments:
             cursor.execute(
                 "set variable chosen_spans = $files", {"files": segments.files("spans", chunk.segments)}
             )
-            sealed = cursor.sql(_sql.query("sealed_spans_of_traces")).to_arrow_table()
+            found = cursor.sql(_sql.query("sealed_spans_of_traces")).limit(
+                MOST_SPANS * chosen.num_rows - (spans.num_rows if is_huge else 0)
+            )
+            sealed = found.to_arrow_table()
             spans = pa.concat_tables([spans, sealed.select(spans.column_names).cast(spans.schema)])
     finally:
         cursor.unregister("chosen_traces")
     traces = Traces.from_spans(spans)
-    return traces.requests.to_arrow(), traces.ledger.to_arrow()
+    requests = traces.requests
+    if is_huge:
+        requests = requests.with_columns(
+            complete=pl.lit(False),
+            span_count=pl.lit(int(chosen.column("span_count").to_numpy()[0]), pl.Int64),
+        )
+    return requests.to_arrow(), traces.ledger.to_arrow()
 
 
 def with_attribute_maps(spans: pa.Table) -> pa.Table:

@@ -177,7 +177,11 @@ def _prepared(
     try:
         connection.execute("set timezone = 'UTC'")
         segments.prepare(connection)
-        bring_up_to_date(connection)
+        if bring_up_to_date(connection):
+            log.warning(
+                "%s is of an earlier release and brought up to date; that release cannot open it again",
+                directory.path,
+            )
         directory.mark_version()
         stored_seq = int(connection.execute(_sql.query("last_batch_seq")).fetchall()[0][0])
         # Before anything is deleted: the segments of a lost database are all that is left of their spans.

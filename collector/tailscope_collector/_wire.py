@@ -34,7 +34,7 @@ _SCALARS: Final = {
 
 # message: ((field, number, type), ...); "[T]" is repeated. Enums are int32: unknown numbers must survive
 # parsing.
-_MESSAGES: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
+MESSAGES: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
     "AnyValue": (
         ("string_value", 1, "string"),
         ("bool_value", 2, "bool"),
@@ -108,7 +108,7 @@ def _request_of(file: FileDescriptorProto) -> Descriptor:
 
 def _file() -> FileDescriptorProto:
     file = FileDescriptorProto(name="tailscope/wire.proto", package=PACKAGE, syntax="proto3")
-    for name, fields in _MESSAGES.items():
+    for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
         if name == "AnyValue":
             message.oneof_decl.add(name="value")

@@ -14,7 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailscope_analyzer import QueryError, SqlResult
-from tailscope_analyzer.commands._tables import csv_parts, json_parts, jsonl_parts, write_arrow, write_parquet
+from tailscope_analyzer.commands._tables import (
+    as_table,
+    csv_parts,
+    json_parts,
+    jsonl_parts,
+    write_arrow,
+    write_parquet,
+)
 from tailscope_collector import Collector
 
 if TYPE_CHECKING:
@@ -87,6 +94,13 @@ def test_the_first_rows_are_written_while_the_query_runs(url: str) -> None:
     assert first.startswith(b"i,m")
 
 
+def test_the_name_of_a_column_is_shown_as_its_values_are() -> None:
+    shown = as_table(SqlResult(pa.table({"a\x1b[31m": ["b\x1b[31m"]})), 80)
+
+    assert "\x1b" not in shown
+    assert shown.count("\ufffd[31m") == 2
+
+
 def test_no_rows_are_something_in_every_format() -> None:
     def empty() -> SqlResult:
         return SqlResult(pa.table({"a": pa.array([], pa.int64())}))
@@ -119,3 +133,20 @@ def test_an_error_of_the_rows_is_raised_by_the_writer() -> None:
         write_arrow(SqlResult.begun(Broken()), out)
     with pytest.raises((pa.ArrowInvalid, OSError)):
         pa.ipc.open_stream(out.getvalue()).read_all()
+
+
+def test_columns_that_the_terminal_has_no_room_for_get_a_line_each() -> None:
+    names = [f"column_{number}" for number in range(36)]
+    wide = pa.table({name: [f"value {name}", "z" * 120] for name in names})
+
+    shown = as_table(SqlResult(wide), 80).splitlines()
+
+    assert shown[0] == "── row 1 ──"
+    assert [line.split(None, 1) for line in shown[1:37]] == [[name, f"value {name}"] for name in names]
+    assert shown[37] == "── row 2 ──"
+    assert "".join(shown[38:]).count("z") == 36 * 120
+    assert all(len(line) <= 80 for line in shown)
+    assert shown[-1] == "2 rows"
+    assert as_table(SqlResult(wide.slice(0, 0)), 80) == "0 rows"
+    assert "column_0" in as_table(SqlResult(wide), 10_000).splitlines()[0]
+    assert as_table(SqlResult(wide.select(names[:5])), 80).splitlines()[0].split() == names[:5]

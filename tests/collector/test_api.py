@@ -105,6 +105,7 @@ def test_without_an_accept_header_the_answer_is_an_arrow_stream(filled: Collecto
         ({"query": "select 1", "limit": -1}, "The limit is -1"),
         ({"query": "select 1", "limit": "ten"}, "\"limit\" is 'ten'"),
         ({"query": 5}, 'There is no "query" text'),
+        ({"query": "select '\ud800'"}, "half of a surrogate pair"),
         ([], 'There is no "query" text'),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_wrong_bound_is_a_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFi
         serve_command.main(["--data", str(tmp_path), "--queue-mb", "0"])
 
     assert caught.value.code == 2
-    assert "queue_mb is 0; it must be between 1 and 16384" in capsys.readouterr().err
+    assert "error: --queue-mb is 0; it must be between 1 and 16384" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", ["65536", "-1"])

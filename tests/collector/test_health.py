@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import resource
 import shutil
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from tailscope_analyzer import connect
+import pytest
+
+from tailscope_analyzer import QueryError, connect
+from tailscope_analyzer.commands import doctor as doctor_command
 from tailscope_collector import Collector, Settings
 from tailscope_collector._health import FAILED_S, Reason
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import call, post_protobuf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def reasons(collector: Collector) -> tuple[int, list[str]]:
@@ -97,6 +98,43 @@ def test_a_directory_that_is_gone_is_told_by_every_page_that_an_operator_asks(tm
         about = connect(collector.url).about()
         assert about["health"]["reasons"][0]["code"] == "broken"
         assert about["counters"]["commits_failed_total"] == [{"labels": {}, "value": 1}]
+
+
+def test_a_directory_that_is_gone_is_told_though_nothing_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A supervisor that turns senders away from what is not ready would else wait for good."""
+    with Collector(tmp_path / "data") as collector:
+        assert call(f"{collector.url}/healthz").status == 200
+        shutil.rmtree(tmp_path / "data")
+
+        assert call(f"{collector.url}/healthz").status == 503
+        assert reasons(collector) == (503, ["broken"])
+        assert doctor_command.main(["--url", collector.url, "--format", "json"]) == 1
+    bad = {check["check"]: check["figure"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert "its directory is gone" in bad["ready"]
+    assert "segments" in bad["answers"]
+
+
+def test_a_query_that_ends_the_database_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the next commit only, which may be hours away; without DuckDB's stack trace and its paths."""
+    monkeypatch.setattr("tailscope_collector._query._queries.check_query", lambda *_: frozenset())
+    kept = resource.getrlimit(resource.RLIMIT_AS)
+    with Collector(tmp_path / "data") as collector:
+        size = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + (4 << 30), kept[1]))
+        try:
+            with pytest.raises(QueryError, match="INTERNAL") as caught:
+                collector.queries.run("select reservoir_quantile(i, 0.5, 2147483647) from range(3) t(i)")
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, kept)
+
+        assert (caught.value.code, caught.value.status) == ("store_error", 503)
+        assert "/" not in str(caught.value)
+        assert call(f"{collector.url}/healthz").status == 503
+        assert reasons(collector) == (503, ["broken"])
 
 
 def test_info_says_what_an_examination_wants_to_know(collector: Collector) -> None:

@@ -58,7 +58,9 @@ def made_old(path: Path) -> None:
     (path / "storage.json").write_text(json.dumps({"storage_version": 1}))
 
 
-def test_a_store_of_version_1_is_brought_up_to_date_with_all_its_spans(tmp_path: Path) -> None:
+def test_a_store_of_version_1_is_brought_up_to_date_with_all_its_spans(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Sealable(tmp_path) as bench:
         bench.ingest(*(rich(trace) for trace in range(1, 6)))
         before = bench.everything()
@@ -68,6 +70,7 @@ def test_a_store_of_version_1_is_brought_up_to_date_with_all_its_spans(tmp_path:
         with Sealable(tmp_path) as bench:
             assert bench.everything() == before
             assert json.loads((tmp_path / "storage.json").read_text()) == {"storage_version": STORAGE_VERSION}
+    assert caplog.text.count(f"{tmp_path} is of an earlier release") == 1
     with Sealable(tmp_path) as bench:
         bench.seal()
         assert bench.everything() == before
@@ -129,3 +132,17 @@ def test_a_file_that_cannot_be_made_small_is_used_as_it_is(
     with Sealable(tmp_path) as bench:
         assert bench.everything() == before
     assert "no space left on device" in caplog.text
+
+
+def test_views_of_an_earlier_build_are_made_anew(tmp_path: Path) -> None:
+    with Sealable(tmp_path) as bench:
+        bench.ingest(rich(1))
+        bench.seal()
+        before = bench.everything()
+    with duckdb.connect(str(tmp_path / "active.duckdb")) as connection:
+        connection.execute("drop view requests")
+        connection.execute("create view requests as select 1 as wrong")
+        connection.execute("comment on table segment_rows is 'views of another time'")
+
+    with Sealable(tmp_path) as bench:
+        assert bench.everything() == before

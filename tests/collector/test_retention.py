@@ -269,4 +269,6 @@ def test_a_report_is_kept_and_let_go_from_the_command_line(
         assert client.sql("select name, traces from findings").rows == [("monday", [f"{1:032x}"])]
     assert report.main(["--url", collector.url, "--forget", finding]) == 0
     assert report.main(["--url", collector.url, "--forget", finding]) == 1
+    for option in ("--keep", "--forget"):
+        assert report.main(["--url", collector.url, option, ""]) == 2
     assert json.loads(call(f"{collector.url}/api/findings").body) == {"findings": []}

@@ -72,6 +72,8 @@ REFUSED = [
     "pivot spans on kind using count(*)",
     "select current_setting('temp_directory')",
     "select 'allowed_paths'.current_setting()",
+    "select a" + ".a" * 20_000,
+    "select reservoir_quantile(i, 0.5, 2147483647) from range(3) t(i)",
     "select * from pg_catalog.pg_settings",
     "select * from duckdb_databases",
     "select file from system.main.pragma_database_list",

@@ -133,7 +133,7 @@ def play(path: Path, moves: Sequence[tuple[str, Any]], *, sealing: bool) -> list
         bench.__exit__()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(moves=steps())
 def test_whatever_is_sealed_when_the_views_show_the_same(moves: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as work:
@@ -425,3 +425,28 @@ def test_what_is_sampled_out_takes_no_trace_with_it_whose_id_ends_alike(tmp_path
         assert bench.rows("select trace_id from requests") == [(f"{two:032x}",)]
         bench.seal()
         assert bench.rows("select trace_id from spans") == [(f"{two:032x}",)]
+
+
+def test_a_trace_of_any_size_is_settled_and_sealed_in_bounded_pieces(
+    sealable: Sealable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailscope_collector._settle.MOST_SPANS", 50)
+    monkeypatch.setattr("tailscope_collector._settle.CHUNK_SPANS", 40)
+    monkeypatch.setattr(_sealing, "ROW_GROUP_SPANS", 30)
+    sealable.ingest(rich(2))
+    for batch in range(5):
+        spans = [SpanSpec(1, 1, kind=2, name="POST /predict")] if not batch else []
+        spans += [SpanSpec(1, batch * 40 + n, parent=1, start_ns=NEW_YEAR_NS + n) for n in range(2, 42)]
+        sealable.ingest(body(*spans))
+    before = sealable.rows("select * exclude (batch_seq) from spans order by all")
+    requests = sealable.rows("select span_count, complete from requests order by trace_id")
+    assert requests == [(201, False), (6, False)]
+
+    sealed = sealable.seal()
+
+    assert sealed is not None
+    assert sealed.spans == 207
+    assert sealable.rows("select * exclude (batch_seq) from spans order by all") == before
+    assert sealable.rows("select span_count, complete from requests order by trace_id") == requests
+    sealable.ingest(body(SpanSpec(1, 999, parent=1)))
+    assert len(sealable.rows("select span_count from requests")) == 2

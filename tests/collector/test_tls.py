@@ -21,8 +21,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 import tailscope_analyzer as ta
 from tailscope_analyzer import SourceError
+from tailscope_analyzer.commands import sql as sql_command
 from tailscope_collector import Collector, Security, TlsFiles, open_data
 from tailscope_collector._guards._tls import Tls
+from tailscope_collector.commands import import_files as import_command
 from tailscope_collector.errors import AccessError
 from tests.collector.certificates import Certificates, write_certificates
 from tests.collector.serving import DEADLINE_S

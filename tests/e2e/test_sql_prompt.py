@@ -120,6 +120,26 @@ def test_rows_are_limited_and_the_format_can_be_changed(terminal: Terminal) -> N
     terminal.wait_for("there are more, see .limit")
 
 
+@pytest.mark.parametrize("kind", ["table", "csv", "json", "jsonl"])
+def test_no_value_drives_the_terminal(terminal: Terminal, kind: str) -> None:
+    """A name in a span is whatever somebody sent; C1 controls are commands to a terminal as escapes are."""
+    terminal.type(f".format {kind}\r")
+    answer = said(terminal, "select chr(155) || '2J' as x;")
+
+    assert "\ufffd2J" in answer
+    assert "\x9b" not in answer
+
+
+@pytest.mark.parametrize("kind", ["table", "csv", "json", "jsonl"])
+def test_neither_does_one_of_a_single_query(collector: Collector, kind: str) -> None:
+    query = "select chr(155) || '2J' as x, 'end' as y"
+    with Terminal("sql", "--url", collector.url, "--format", kind, query, env={}) as terminal:
+        seen = terminal.wait_for("end")
+
+    assert "\ufffd2J" in seen
+    assert "\x9b" not in seen
+
+
 def test_tab_completes_columns_of_the_collector(terminal: Terminal) -> None:
     terminal.type("select p99(durat\t")
     terminal.wait_for("duration_ms")

@@ -112,6 +112,7 @@ class Prompt:
         return as_table(result, UNFOLDED if self._pager() else terminal_width()).rpartition("\n")[0]
 
     def _show(self, text: str) -> None:
+        text = printable(text)
         lines = text.splitlines()
         size = shutil.get_terminal_size()
         fits = len(lines) < size.lines and all(len(line) <= size.columns for line in lines)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
+    from rich.console import RenderableType
 
     from tailscope_analyzer._answer import SqlResult
 
@@ -26,6 +27,10 @@ BROKEN_OFF: Final = b"\xff\xff\xff\xff\x00\x01\x00\x00"
 """The head of an Arrow message that does not follow: a stream that just ends is a legal one."""
 ROW_GROUP_ROWS: Final = 100_000
 ROW_GROUP_BYTES: Final = 32 << 20
+LEAST_COLUMN: Final = 10
+"""Letters a line that a column of longer values keeps at least; with fewer, nobody reads them."""
+BETWEEN_COLUMNS: Final = 3
+"""Letters that separate two columns of a table."""
 
 
 def plain_rows(table: pa.Table) -> list[list[Any]]:
@@ -84,23 +89,59 @@ def _row_lists(result: SqlResult) -> Iterator[list[list[Any]]]:
 
 
 def as_table(result: SqlResult, width: int) -> str:
-    """Return columns for a terminal; long values go on over several lines, none is cut."""
+    """Return columns for a terminal; long values go on over several lines, none is cut.
+
+    Where there are more columns than the width has room for, each value has a line of its own.
+    """
+    from tailscope_analyzer._names import printable
+    from tailscope_analyzer._terminal import drawn
+
+    fields = _fields(result.table.schema)
+    rows = [[printable(_cell(value)) for value in row] for row in plain_rows(result.table)]
+    names = [printable(field.name) for field in fields]
+    if _fits([names, *rows], width):
+        parts = _grid(names, [_is_number(field.type) for field in fields], rows)
+    else:
+        parts = _records(names, rows)
+    lines = drawn(*parts, width=width, colour=False).strip("\n")
+    counted = f"{len(rows):,} row{'' if len(rows) == 1 else 's'}"
+    return f"{lines}\n{counted}" if lines else counted
+
+
+def _fits(rows: list[list[str]], width: int) -> bool:
+    """Tell whether every column can have its values, or a readable part of them, on a line."""
+    from rich.cells import cell_len
+
+    least = [max(min(cell_len(cell), LEAST_COLUMN) for cell in column) for column in zip(*rows, strict=True)]
+    return sum(least) + BETWEEN_COLUMNS * len(least) <= width
+
+
+def _grid(names: list[str], right: list[bool], rows: list[list[str]]) -> list[RenderableType]:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    from tailscope_analyzer._names import printable
-    from tailscope_analyzer._terminal import drawn
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for field in _fields(result.table.schema):
-        table.add_column(
-            Text(field.name), justify="right" if _is_number(field.type) else "left", overflow="fold"
-        )
-    for row in plain_rows(result.table):
-        table.add_row(*(Text(printable(_cell(value))) for value in row))
-    count = len(result.table)
-    return drawn(table, width=width, colour=False).strip("\n") + f"\n{count:,} row{'' if count == 1 else 's'}"
+    for name, is_right in zip(names, right, strict=True):
+        table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return [table]
+
+
+def _records(names: list[str], rows: list[list[str]]) -> list[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for number, row in enumerate(rows, 1):
+        record = Table(box=None, show_header=False, pad_edge=False)
+        record.add_column(overflow="fold")
+        record.add_column(overflow="fold")
+        for name, cell in zip(names, row, strict=True):
+            record.add_row(Text(name), Text(cell))
+        parts += [Text(f"── row {number:,} ──"), record]
+    return parts
 
 
 def write_arrow(result: SqlResult, out: Any) -> None:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tailscope_analyzer._arguments import parse_time
-from tailscope_analyzer._doctor import SEVERITY, Check, Examination, Verdict, examine
+from tailscope_analyzer._doctor import SEVERITY, Check, Examination, Verdict, examine, unanswered
 from tailscope_analyzer._doctor_queries import NEWEST
-from tailscope_analyzer._errors import InputError
+from tailscope_analyzer._errors import InputError, QueryError
 from tailscope_analyzer._source import Selection
 from tailscope_analyzer.commands._invocation import (
     FAILED,
@@ -41,22 +41,34 @@ def main(argv: list[str]) -> int:
 def _run(arguments: argparse.Namespace, found: list[Examination]) -> None:
     now = datetime.now(UTC)
     with opened(arguments) as source:
-        since, until = _window(arguments, now, source)
-        examined = examine(
-            lambda query: _rows(source, query),
-            now=now,
-            since=since,
-            until=until,
-            quality=_quality(source, Selection(since=since, until=until)),
-            live=until is None and getattr(source, "url", None) is not None,
-            about=_about(source),
-        )
+        about = _about(source)
+        try:
+            examined = _examined(source, arguments, now, about)
+        except QueryError as error:
+            if about is None:
+                raise
+            examined = unanswered(str(error).partition("\n")[0], about)
         name = name_of(source, arguments)
     found.append(examined)
     if arguments.format == "json":
         print(json.dumps({"source": name, **examined.to_dict()}, indent=2))  # noqa: T201
     else:
         print(text_of(examined, name, width=terminal_width(), colour=wants_colour()))  # noqa: T201
+
+
+def _examined(
+    source: Source, arguments: argparse.Namespace, now: datetime, about: dict[str, Any] | None
+) -> Examination:
+    since, until = _window(arguments, now, source)
+    return examine(
+        lambda query: _rows(source, query),
+        now=now,
+        since=since,
+        until=until,
+        quality=_quality(source, Selection(since=since, until=until)),
+        live=until is None and getattr(source, "url", None) is not None,
+        about=about,
+    )
 
 
 def _window(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tailscope_analyzer._arguments import parse_percentile
-from tailscope_analyzer._errors import QueryError
+from tailscope_analyzer._errors import InputError, QueryError
 from tailscope_analyzer.commands._invocation import (
     add_selection_options,
     add_source_options,
@@ -36,8 +36,10 @@ def main(argv: list[str]) -> int:
 
 def _run(arguments: argparse.Namespace) -> None:
     selection, percentile = selection_of(arguments), parse_percentile(arguments.percentile)
+    if "" in {arguments.keep, arguments.forget}:
+        raise InputError("--keep wants a name, and --forget the id of a kept report (see the view findings).")
     with opened(arguments) as source:
-        if arguments.forget:
+        if arguments.forget is not None:
             source.forget(arguments.forget)
             print(f"Report {arguments.forget} and its traces are kept no longer.", file=sys.stderr)  # noqa: T201
             return

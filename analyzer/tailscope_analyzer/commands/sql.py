@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tailscope_analyzer._errors import InputError
+from tailscope_analyzer._names import printable
 from tailscope_analyzer.commands._invocation import (
     add_source_options,
     ended,
@@ -64,8 +65,9 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _write(result: SqlResult, kind: str, limit: int | None) -> None:
     if kind in _PARTS:
+        is_seen = sys.stdout.isatty()
         for part in _PARTS[kind](result):
-            sys.stdout.write(part)
+            sys.stdout.write(printable(part) if is_seen else part)
     elif kind in _WRITERS:
         _WRITERS[kind](result, sys.stdout.buffer)
         sys.stdout.buffer.flush()

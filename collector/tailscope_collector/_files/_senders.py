@@ -206,4 +206,4 @@ def open_sender(url: str | None, data: str, given: Credentials) -> Sender:
         owner = directory.owner()
         if owner is None:
             raise
-        return HttpSender(owner.url, for_owner(directory.path, side="ingest"))
+        return HttpSender(owner.url, for_owner(directory.path, side="ingest", given=given))

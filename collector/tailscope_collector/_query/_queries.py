@@ -6,6 +6,7 @@ formats an answer.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tailscope_collector._counters import Counters
     from tailscope_collector._settings import Settings
     from tailscope_collector._store import Store
+
+log = logging.getLogger(__name__)
 
 BATCH_ROWS: Final = 2_048
 """Rows between two looks at the size of an answer: as many as DuckDB makes at a time, so that wide ones do
@@ -89,6 +92,8 @@ class Queries:
         self._counters = counters
         self._settle = settle
         self._closing = threading.Event()
+        self.is_broken = False
+        """Whether a query has met a database that cannot go on; only a restart helps."""
 
     def run(
         self, query: str, *, limit: int | None = None, abandoned: threading.Event | None = None
@@ -184,12 +189,12 @@ class Queries:
                     self._settle()
                 with self._store.segments.reading(cursor), self._watched(watch):
                     yield watch, cursor
-        except QueryError:
+        except (QueryError, duckdb.Error) as error:
             self._counters.add("queries_failed_total")
-            raise
-        except duckdb.Error as error:
-            self._counters.add("queries_failed_total")
-            said = self._store.segments.without_folder(f"The store cannot answer: {error}")
+            self.is_broken = self.is_broken or self._has_ended(error)
+            if isinstance(error, QueryError) and not self.is_broken:
+                raise
+            said = self._worded(f"The store cannot answer: {error}")
             raise QueryError(said, code="store_error", status=503) from error
         self._counters.add("queries_total")
         self._counters.add("query_seconds_total", time.perf_counter() - started - watch.paused_s)
@@ -202,8 +207,22 @@ class Queries:
                 yield
         except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
             # Arrow passes DuckDB's errors on as its own.
-            said = self._store.segments.without_folder(str(error))
-            raise watch.reason or QueryError(said) from error
+            raise watch.reason or QueryError(self._worded(str(error))) from error
+
+    def _worded(self, text: str) -> str:
+        return self._store.segments.without_folder(text.partition("\n\nStack Trace")[0])
+
+    def _has_ended(self, error: Exception) -> bool:
+        """Whether the database has: a mistake of DuckDB's own in any query ends it for all, commits too."""
+        if not any(said in str(error) for said in ("INTERNAL Error", "FATAL Error")):
+            return False
+        try:
+            with self._store.cursor() as cursor:
+                cursor.execute("select 1")
+        except duckdb.FatalException:
+            log.error("a query ended the database", exc_info=error)
+            return True
+        return False
 
     def _bound(self, cursor: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
         try:

@@ -84,13 +84,13 @@ class Retention:
     def _over(self, listed: Sequence[Segment]) -> list[Segment]:
         """Return the segments that are over age, then the oldest of the rest until the others' size fits.
 
-        What is not sealed does not count: a burst of spans must not delete the past.
+        What is not sealed does not count, nor what is kept: neither may delete the past.
         """
         plain = [segment for segment in listed if not segment.kept]
         oldest_s = self._now_unix_s() - self._days * DAY_S
         over = [segment for segment in plain if self._days and segment.sealed_unix_s < oldest_s]
         if self._size_bytes:
-            size = sum(segment.size_bytes for segment in listed) - sum(segment.size_bytes for segment in over)
+            size = sum(segment.size_bytes for segment in plain) - sum(segment.size_bytes for segment in over)
             for segment in plain[len(over) :]:
                 if size <= self._size_bytes:
                     break
@@ -103,14 +103,14 @@ class Retention:
         segments = self._store.segments
         copy = segments.next_number(cursor)
         folder = segments.path(copy)
-        unlisted = False
-        while not unlisted:
+        while True:
             traces = _kept_traces(cursor, numbers)
             try:
                 counts = (
                     _copy(cursor, segments.files, numbers, traces, copy, folder) if traces.num_rows else None
                 )
-                unlisted = self._unlist(cursor, numbers, traces, copy, counts)
+                if self._unlist(cursor, numbers, traces, copy, counts):
+                    break
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise

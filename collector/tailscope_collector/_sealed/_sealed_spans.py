@@ -34,15 +34,17 @@ _ORIGIN_WORDS: Final = (
 _ORIGIN_MAPS: Final = ("resource", "scope_attributes")
 
 
-def sealed_spans(cursor: duckdb.DuckDBPyConnection, traces: pa.Table, upto: int) -> tuple[pa.Table, int]:
-    """Return the spans of some traces (`trace_id` in order, `weight`) up to a batch, and the repeats.
+def sealed_spans(
+    cursor: duckdb.DuckDBPyConnection, traces: pa.Table, *, after: int, upto: int
+) -> tuple[pa.Table, int]:
+    """Return the spans of some traces (`trace_id` in order, `weight`) in some batches, and the repeats.
 
     Rows are in order of trace and start; the columns are those of `_parquet.SPANS`.
     """
     ids: Column = traces.column("trace_id")
     cursor.register("chosen_traces", traces.select(["trace_id"]))
     try:
-        asked = {"upto": upto, "first": ids[0].as_py(), "last": ids[-1].as_py()}
+        asked = {"after": after, "upto": upto, "first": ids[0].as_py(), "last": ids[-1].as_py()}
         rows = cursor.sql(_sql.query("spans_to_seal"), params=asked).to_arrow_table()
     finally:
         cursor.unregister("chosen_traces")

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tailscope_collector import _arrow, _sql
 from tailscope_collector._query._watch import stopping
+from tailscope_collector._runs import runs
 from tailscope_collector._sealed._clock import SteadyClock
 from tailscope_collector._sealed._parquet import LEDGER, METRICS, REQUESTS, SPANS, Writer, sync
 from tailscope_collector._sealed._sealed_spans import sealed_spans
@@ -254,10 +255,10 @@ def _write(
     """Write the four files durably; returns what the listing says of them, and the duplicates left out."""
     first, last, duplicates = np.iinfo(np.int64).max, np.iinfo(np.int64).min, 0
     with Writer(folder / "spans.parquet", SPANS) as spans:
-        for group in _groups(plan.kept):
+        for traces, after, upto in _groups(plan):
             if closing.is_set():
                 raise stopping()
-            table, repeated = sealed_spans(cursor, group, plan.upto)
+            table, repeated = sealed_spans(cursor, traces, after=after, upto=upto)
             duplicates += repeated
             starts = table.column("start_unix_nano").to_numpy()
             if len(starts):
@@ -290,14 +291,17 @@ def _write(
     return counts, duplicates
 
 
-def _groups(kept: pa.Table) -> Iterator[pa.Table]:
-    """Cut traces, in order of their ids, into runs of about ROW_GROUP_SPANS spans."""
-    if not kept.num_rows:
-        return
-    ends = np.cumsum(kept.column("span_count").to_numpy())
-    starts = [0, *np.flatnonzero(np.diff(ends // ROW_GROUP_SPANS)) + 1, kept.num_rows]
-    for start, end in pairwise(starts):
-        yield kept.slice(int(start), int(end - start))
+def _groups(plan: _Plan) -> Iterator[tuple[pa.Table, int, int]]:
+    """Cut traces, in order of their ids, into runs of about ROW_GROUP_SPANS spans, each with its batches.
+
+    A trace that has more alone is cut by its batches.
+    """
+    for traces in runs(plan.kept, most=ROW_GROUP_SPANS):
+        first = int(traces.column("first_seq").to_numpy().min()) - 1
+        pieces = min(-(-_sum(traces, "span_count") // ROW_GROUP_SPANS), plan.upto - first)
+        cuts = np.linspace(first, plan.upto, pieces + 1).astype(np.int64).tolist()
+        for after, upto in pairwise(cuts):
+            yield traces, after, upto
 
 
 def _copy(

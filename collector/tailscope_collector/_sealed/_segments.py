@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -221,10 +221,11 @@ def _damaged(folder: Path, size_bytes: int) -> list[Path]:
     paths = [path for name in FILES if (path := folder / f"{name}.parquet").exists()]
     if sum(path.stat().st_size for path in paths) == size_bytes:
         return []
+    parquet: Any = pq
     damaged: list[Path] = []
     for path in paths:
         try:
-            pq.read_metadata(path)
+            parquet.read_metadata(path)
         except (pa.ArrowException, OSError) as error:
             log.error("%s is damaged, answers lack what is in it: %s", path, error)
             damaged.append(path)

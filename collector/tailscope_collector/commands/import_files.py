@@ -115,7 +115,8 @@ def _given(args: argparse.Namespace, side: Side) -> Credentials:
 
 
 def _under(args: argparse.Namespace, url: str | None, data: str) -> Under:
-    source = connect_with(url, _given(args, "query")) if url else open_data(data)
+    given = _given(args, "query")
+    source = connect_with(url, given) if url else open_data(data, given=given)
     try:
         return find_under(args.under, source)
     finally:

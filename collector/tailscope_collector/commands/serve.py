@@ -101,7 +101,8 @@ def main(argv: list[str]) -> int:
     try:
         settings = Settings(**{setting.name: getattr(args, setting.name) for setting in fields(Settings)})
     except ValueError as error:
-        flags.error(str(error))
+        name, _, reason = str(error).partition(" ")
+        flags.error(f"--{name.replace('_', '-')} {reason}")
     lifetime = Lifetime(formatter, drain_s=args.drain_s)
     lifetime.listen()
     try:

@@ -17,7 +17,7 @@ answers as (
     select
         trace_id,
         parent_span_id,
-        any_value(service) as service
+        min(service) as service
     from spans
     where kind in ('server', 'consumer') and parent_span_id is not null
     group by all

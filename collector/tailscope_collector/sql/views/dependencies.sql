@@ -20,7 +20,7 @@ answers as (
     select
         s.trace_id,
         s.parent_span_id,
-        any_value(s.service) as callee,
+        min(s.service) as callee,
         sum(s.duration_ns) as duration_ns
     from spans as s
     where s.kind in ('server', 'consumer') and s.parent_span_id is not null
