@@ -119,13 +119,15 @@ def test_every_otlp_file_is_imported_or_refused_with_a_reason(tmp_path: Path) ->
     assert len(rows) >= 24
     assert "Traceback" not in done.stderr
     assert done.returncode == 1
-    assert {name for name in rows if f"{name}:" in done.stderr or f"{name}, line" in done.stderr} == REFUSED
+    assert {
+        name for name in rows if f"{name}: is " in done.stderr or f"{name}, line" in done.stderr
+    } == REFUSED
     spans = sum(int(row["spans"] or 0) for name, row in rows.items() if name not in REFUSED)
     # The protobuf files do not say how many they hold; one span of the JSON files is there twice.
     assert count_spans(data) >= spans - 1
 
 
-def test_other_formats_are_recognised_and_refused_by_name(tmp_path: Path) -> None:
+def test_other_formats_are_recognised_and_imported(tmp_path: Path) -> None:
     kinds = {
         "zipkin_yelp.json": "Zipkin",
         "jaeger_ui_01.json": "Jaeger",
@@ -137,7 +139,7 @@ def test_other_formats_are_recognised_and_refused_by_name(tmp_path: Path) -> Non
         "import", *(shared_file(f"traces/{name}") for name in kinds), "--data", tmp_path / "data"
     )
 
-    assert done.returncode == 1
+    assert done.returncode == 0, done.stderr
     for name, kind in kinds.items():
         (line,) = [line for line in done.stderr.splitlines() if name in line]
         assert kind in line
