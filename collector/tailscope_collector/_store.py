@@ -75,10 +75,6 @@ class Store:
         """Return what the segments take on the disk."""
         return self._number("select coalesce(sum(size_bytes), 0) from segment_rows")
 
-    def size_bytes(self) -> int:
-        """Return what the store takes on the disk: the database, its log and the segments."""
-        return self.directory.database.stat().st_size + self.wal_bytes() + self.segments_bytes()
-
     def wal_bytes(self) -> int:
         """Return the size of the write-ahead log."""
         wal = self.directory.database.with_name(self.directory.database.name + ".wal")
