@@ -39,6 +39,11 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 1_280_000
 """Bytes decoded at a time: about 8 k spans, for which the decoder holds the interpreter's lock 12 ms."""
 
+LINGER_S: Final = 0.02
+"""How long less than a chunk waits for company while the writer has work anyway. A chunk costs 3 ms of the
+processor whatever is in it, as much as a thousand spans; a commit takes 30 to 50 ms, so that nobody's answer
+comes later for it. With 32 calls of 512 spans in flight: 150 k spans/s instead of 131 k."""
+
 COMMIT_ROWS: Final = 65_536
 """Spans after which a commit waits for no more."""
 
@@ -47,7 +52,7 @@ AHEAD_BYTES: Final = 96 << 20
 of their requests, and a checkpoint holds commits up for seconds."""
 
 EARLY_ROWS: Final = 4_096
-"""Spans after which a commit starts when nothing else is waiting to be decoded."""
+"""Spans after which a commit starts at once. It takes all that is decoded; while it runs, the next are decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class Intake:
     _waiting: deque[_Export] = field(default_factory=deque[_Export])
     _decoded: deque[_Decoded] = field(default_factory=deque[_Decoded])
     _held_bytes: int = 0
+    _waiting_bytes: int = 0
+    _committing: bool = False
     _closing: bool = False
     _decoder_done: bool = False
     _change: threading.Condition = field(default_factory=threading.Condition)
@@ -125,6 +132,7 @@ class Intake:
                 )
             self._held_bytes += len(body)
             self._waiting.append(_Export(body, done))
+            self._waiting_bytes += len(body)
             self._change.notify_all()
 
     def close(self) -> None:
@@ -153,12 +161,18 @@ class Intake:
         """Wait for requests and return about a chunk of them; nothing means that no more will come."""
         with self._change:
             self._change.wait_for(lambda: self._waiting or self._closing)
+            self._change.wait_for(self._is_worth_decoding, timeout=LINGER_S)
             exports: list[_Export] = []
             size = 0
-            while self._waiting and (not exports or size + len(self._waiting[0].body) <= CHUNK_BYTES):
+            while self._waiting and size < CHUNK_BYTES:
                 exports.append(self._waiting.popleft())
                 size += len(exports[-1].body)
+            self._waiting_bytes -= size
             return exports
+
+    def _is_worth_decoding(self) -> bool:
+        writer_has_work = self._committing or bool(self._decoded)
+        return self._closing or not writer_has_work or self._waiting_bytes >= CHUNK_BYTES
 
     def _decode(self, exports: list[_Export]) -> _Decoded:
         """Decode what can be; the rest of the chunk is answered here and now."""
@@ -205,6 +219,9 @@ class Intake:
     def _run_writer(self) -> None:
         while group := self._collect():
             self._commit(group)
+            with self._change:
+                self._committing = False
+                self._change.notify_all()
 
     def _collect(self) -> list[_Decoded]:
         """Wait for decoded requests and return a group; nothing means that no more will come."""
@@ -219,6 +236,7 @@ class Intake:
             while self._decoded and rows < COMMIT_ROWS:
                 batches.append(self._decoded.popleft())
                 rows += batches[-1].batch.table.num_rows
+            self._committing = True
             self._change.notify_all()
             return batches
 
@@ -227,7 +245,7 @@ class Intake:
 
     def _enough(self) -> bool:
         rows = sum(decoded.batch.table.num_rows for decoded in self._decoded)
-        return self._decoder_done or rows >= COMMIT_ROWS or (rows >= EARLY_ROWS and not self._waiting)
+        return self._decoder_done or rows >= EARLY_ROWS
 
     def _commit(self, group: list[_Decoded]) -> None:
         started = time.perf_counter()
