@@ -17,7 +17,6 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tailscope_collector._arrow import array
 from tailscope_collector._bad_text import mend_batch
-from tailscope_collector._census import check_census
 from tailscope_collector._groups import check_groups
 from tailscope_collector._wire import export_request_descriptor, lenient_request_descriptor
 from tailscope_collector.errors import MalformedRequestError
@@ -81,7 +80,6 @@ def decode_with_protobuf(bodies: Sequence[bytes], /) -> pa.RecordBatch:
 def _decode(bodies: list[bytes], read: Callable[[Descriptor, list[bytes]], pa.RecordBatch]) -> pa.RecordBatch:
     for body in bodies:
         check_groups(body)
-    check_census(bodies, read)
     try:
         return read(export_request_descriptor(), bodies)
     except MalformedRequestError:

@@ -48,6 +48,7 @@ class GrpcBodies:
 
         with self._inflow.receiving(cancel):
             message = next(messages, None)
+            self._inflow.received(len(message or b""))
         if message is None:
             raise MalformedRequestError("The call brings no message.")
         coding = coding_of(message)

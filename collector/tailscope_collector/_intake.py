@@ -11,12 +11,14 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import duckdb
 
 from tailscope_collector._groups import deep_thread
 from tailscope_collector._origins import Origins
+from tailscope_collector._pieces import LARGE_BYTES, PIECE_BYTES, cut
 from tailscope_collector._span_table import MalformedRequestsError, SpanBatch, SpanReader
 from tailscope_collector.errors import (
     MalformedRequestError,
@@ -27,7 +29,7 @@ from tailscope_collector.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tailscope_collector._commit import Committer
     from tailscope_collector._counters import Counters
@@ -38,6 +40,9 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 1_280_000
 """Bytes decoded at a time: about 8 k spans, for which the decoder holds the interpreter's lock 12 ms."""
+
+MOST_MESSAGES: Final = 5
+"""Of the pieces of one request: what its answer says of the first kinds of rejected spans."""
 
 LINGER_S: Final = 0.02
 """How long less than a chunk waits for company while the writer has work anyway. A chunk costs 3 ms of the
@@ -52,7 +57,7 @@ AHEAD_BYTES: Final = 96 << 20
 of their requests, and a checkpoint holds commits up for seconds."""
 
 EARLY_ROWS: Final = 4_096
-"""Spans after which a commit starts at once. It takes all that is decoded; while it runs, the next are decoded."""
+"""Spans after which a commit starts at once. It takes all that is decoded; the next are decoded meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,43 @@ class Outcome:
 class _Export:
     body: bytes
     done: Callable[[Outcome], None]
+    held_bytes: int
+    """What it takes of the queue; a piece of a large request takes nothing more."""
+
+
+@dataclass(slots=True)
+class _Whole:
+    """A large request that is decoded and committed in pieces, and answered once."""
+
+    export: _Export
+    pieces: int
+    rejected: int = 0
+    messages: dict[str, None] = field(default_factory=dict[str, None])
+    """Each that a piece has been answered with, in order."""
+    malformed: int = 0
+    error: RequestError | None = None
+
+    def add(self, outcome: Outcome, spans: int) -> bool:
+        """Take in what became of one piece of so many spans; returns whether it was the last."""
+        self.pieces -= 1
+        if outcome.error is None:
+            self.rejected += outcome.rejected
+        elif isinstance(outcome.error, MalformedRequestError):
+            self.malformed += 1
+            self.rejected += spans
+        else:
+            self.error = outcome.error
+        message = outcome.message or str(outcome.error or "")
+        if message and len(self.messages) < MOST_MESSAGES:
+            self.messages[message] = None
+        return self.pieces == 0
+
+    def outcome(self, pieces: int) -> Outcome:
+        """Return the answer; what could not be committed has to be sent again, all of it."""
+        message = "; ".join(self.messages)
+        if self.error is None and self.malformed == pieces:
+            self.error = MalformedRequestError(message)
+        return Outcome(error=self.error) if self.error else Outcome(self.rejected, message)
 
 
 @dataclass(slots=True)
@@ -131,7 +173,7 @@ class Intake:
                     retry_after_s=1.0,
                 )
             self._held_bytes += len(body)
-            self._waiting.append(_Export(body, done))
+            self._waiting.append(_Export(body, done, len(body)))
             self._waiting_bytes += len(body)
             self._change.notify_all()
 
@@ -146,13 +188,14 @@ class Intake:
 
     def _run_decoder(self) -> None:
         while exports := self._take():
-            started = time.perf_counter()
-            decoded = self._decode(exports)
-            self.counters.add("decode_seconds_total", time.perf_counter() - started)
-            with self._change:
-                self._change.wait_for(lambda: self._ahead_bytes() < AHEAD_BYTES)
-                self._decoded.append(decoded)
-                self._change.notify_all()
+            for chunk in self._chunks(exports):
+                started = time.perf_counter()
+                decoded = self._decode(chunk)
+                self.counters.add("decode_seconds_total", time.perf_counter() - started)
+                with self._change:
+                    self._change.wait_for(lambda: self._ahead_bytes() < AHEAD_BYTES)
+                    self._decoded.append(decoded)
+                    self._change.notify_all()
         with self._change:
             self._decoder_done = True
             self._change.notify_all()
@@ -165,10 +208,40 @@ class Intake:
             exports: list[_Export] = []
             size = 0
             while self._waiting and size < CHUNK_BYTES:
+                if exports and len(self._waiting[0].body) > LARGE_BYTES:
+                    break
                 exports.append(self._waiting.popleft())
                 size += len(exports[-1].body)
             self._waiting_bytes -= size
             return exports
+
+    def _chunks(self, exports: list[_Export]) -> Iterator[list[_Export]]:
+        """Return what was taken, a large request as chunks of its pieces."""
+        first = exports[0]
+        if len(first.body) <= LARGE_BYTES:
+            yield exports
+            return
+        try:
+            pieces = cut(first.body)
+        except MalformedRequestError as error:
+            # Its traceback holds the request, and the request's answer holds it: a cycle of megabytes.
+            self._answer(first, Outcome(error=error.with_traceback(None)))
+            return
+        if not pieces:
+            self._answer(first, Outcome())
+        whole = _Whole(first, len(pieces))
+        for at in range(0, len(pieces), CHUNK_BYTES // PIECE_BYTES):
+            yield [
+                _Export(piece.body(first.body), partial(self._note, whole, len(pieces), piece.span_count), 0)
+                for piece in pieces[at : at + CHUNK_BYTES // PIECE_BYTES]
+            ]
+
+    def _note(self, whole: _Whole, pieces: int, spans: int, outcome: Outcome) -> None:
+        """Take in what became of a piece; answer when it was the last."""
+        with self._change:
+            is_last = whole.add(outcome, spans)
+        if is_last:
+            self._answer(whole.export, whole.outcome(pieces))
 
     def _is_worth_decoding(self) -> bool:
         writer_has_work = self._committing or bool(self._decoded)
@@ -279,7 +352,7 @@ class Intake:
 
     def _answer(self, export: _Export, outcome: Outcome) -> None:
         with self._change:
-            self._held_bytes -= len(export.body)
+            self._held_bytes -= export.held_bytes
         try:
             export.done(outcome)
         except Exception:

@@ -1,8 +1,9 @@
 """What calls hold before the queue can count it: messages that are on their way over gRPC.
 
 Owns the bound. How large a message is, is known when it is there; so what is bounded is the memory of the
-process: above the bound two messages are received at a time, calls beyond them wait for their turn, and what
-is on its way is cancelled, the latest first. Never looks into a message.
+process. Above the bound, and for some seconds after a large message, two messages are received at a time;
+calls beyond them wait for their turn, and what is on its way is cancelled, the latest first. Never looks into
+a message.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ CROWD: Final = 64
 
 CROWD_TIMEOUT_S: Final = 2.0
 
+LARGE_BYTES: Final = 4 << 20
+"""A message of more is large: what gRPC's own default refuses."""
+
+LARGE_S: Final = 5.0
+"""How long after a large message the next ones are taken for large, too."""
+
+GROWTH_BYTES: Final = 128 << 20
+"""By how much memory may grow while a message is on its way, before it is taken for large: 32 ordinary ones in
+flight are 3 MiB, 24 of 60 MiB come to 2 GiB before the bound on memory is seen."""
+
 GIVE_BACK_S: Final = 1.0
 """Seconds between two times that freed memory is given back to the system; the allocator keeps it else."""
 
@@ -51,8 +62,9 @@ class Inflow:
         self._bound = bound_bytes
         self._timeout_s = timeout_s
         self._memory_bytes = memory_bytes
-        self._reads: dict[int, tuple[float, Callable[[], object]]] = {}
-        """When each began, and how it is cancelled; the oldest first."""
+        self._reads: dict[int, tuple[float, int, Callable[[], object]]] = {}
+        """When each began, how much memory was in use, and how it is cancelled; the oldest first."""
+        self._large_until = 0.0
         self._number = 0
         self._closed = False
         self._given_back = 0.0
@@ -82,6 +94,12 @@ class Inflow:
                 self._reads.pop(number, None)
                 self._change.notify_all()
 
+    def received(self, size_bytes: int) -> None:
+        """Note how large a message was."""
+        if size_bytes > LARGE_BYTES:
+            with self._change:
+                self._large_until = time.monotonic() + LARGE_S
+
     def _enter(self, cancel: Callable[[], object]) -> int:
         with self._change:
             deadline = time.monotonic() + TURN_S
@@ -93,12 +111,12 @@ class Inflow:
                         retry_after_s=1.0,
                     )
             self._number += 1
-            self._reads[self._number] = (time.monotonic(), cancel)
+            self._reads[self._number] = (time.monotonic(), self._memory_bytes(), cancel)
             self._change.notify_all()
             return self._number
 
     def _is_over(self) -> bool:
-        return self._memory_bytes() > self._bound
+        return time.monotonic() < self._large_until or self._memory_bytes() > self._bound
 
     def _watch(self) -> None:
         while True:
@@ -114,15 +132,22 @@ class Inflow:
     def _to_end(self) -> list[Callable[[], object]]:
         """Take out what has to end: all but the oldest two over the bound, and what takes too long."""
         numbers: list[int] = []
-        if len(self._reads) > ALWAYS and self._is_over():
+        if self._is_over():
             self._give_back()
-            if self._is_over():
-                late = time.monotonic() - SHORT_S
-                numbers = [n for n in list(self._reads)[ALWAYS:] if self._reads[n][0] < late]
+        if len(self._reads) > ALWAYS:
+            memory_bytes, late = self._memory_bytes(), time.monotonic() - SHORT_S
+            is_over = self._is_over()
+            for number in list(self._reads)[ALWAYS:]:
+                began, memory_then, _ = self._reads[number]
+                if memory_bytes - memory_then > GROWTH_BYTES:
+                    self._large_until = time.monotonic() + LARGE_S
+                    numbers.append(number)
+                elif is_over and began < late:
+                    numbers.append(number)
         timeout_s = CROWD_TIMEOUT_S if len(self._reads) >= CROWD else self._timeout_s
         latest = time.monotonic() - timeout_s
-        numbers += [number for number, (began, _) in self._reads.items() if began < latest]
-        return [self._reads.pop(number)[1] for number in dict.fromkeys(numbers)]
+        numbers += [number for number, (began, *_) in self._reads.items() if began < latest]
+        return [self._reads.pop(number)[2] for number in dict.fromkeys(numbers)]
 
     def _give_back(self) -> None:
         if time.monotonic() - self._given_back >= GIVE_BACK_S:
