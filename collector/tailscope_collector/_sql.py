@@ -48,6 +48,11 @@ MACROS: Final = (
     "bitstring",
     "printf",
     "format",
+    "replace",
+    "regexp_replace",
+    "levenshtein",
+    "editdist3",
+    "damerau_levenshtein",
 )
 """Macros that read no table."""
 VIEWS: Final = (

@@ -195,6 +195,12 @@ HUGE = [
     "printf('%*d', 2000000000, 1)",
     "format('{:2000000000d}', 1)",
     "format('{:{}}', 1, 2000000000)",
+    "replace(repeat('x', 60000), 'x', repeat('y', 60000))",
+    "replace(repeat('x', 60000), '', repeat('y', 60000))",
+    "regexp_replace(repeat('x', 60000), 'x', repeat('y', 60000), 'g')",
+    "levenshtein(repeat('x', 60000), repeat('y', 60000))",
+    "editdist3(repeat('x', 60000), repeat('y', 60000))",
+    "damerau_levenshtein(repeat('x', 60000), repeat('y', 60000))",
 ]
 
 
@@ -218,6 +224,13 @@ def test_within_the_bound_a_call_gives_what_duckdb_gives(bench: Bench) -> None:
         ("format('{:>6.2f} {}', 1.5, 'x')", "  1.50 x"),
         ("range(3)", [0, 1, 2]),
         ("repeat(null, 3)", None),
+        ("replace('/predict/1', '/', '::')", "::predict::1"),
+        ("replace('aaa', 'aaa', '')", ""),
+        ("regexp_replace('a1b2', '[0-9]', '_')", "a_b2"),
+        (r"regexp_replace('a1b2', '([0-9])', '<\1>', 'g')", "a<1>b<2>"),
+        ("levenshtein('kitten', 'sitting')", 3),
+        ("damerau_levenshtein('ab', 'ba')", 1),
+        ("replace(null, 'a', 'b')", None),
     ):
         assert bench.rows(f"select {call}") == [(want,)]
 
