@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tailscope_collector.errors import (
     MalformedRequestError,
+    NotReceivedError,
     OverloadedError,
     RequestError,
     RequestTooLargeError,
@@ -37,6 +38,7 @@ REASONS: Final[dict[type[RequestError], str]] = {
     UnsupportedMediaError: "unsupported",
     UnservedSignalError: "unserved",
     RequestTooLargeError: "too_large",
+    NotReceivedError: "not_received",
     OverloadedError: "overloaded",
     StoreUnavailableError: "unavailable",
     RequestError: "other",

@@ -50,7 +50,7 @@ class FingerprintCache:
             raise ValueError(f"slots must be a power of two from {WAYS} on, not {slots}")
         self._mask = np.uint64(slots // WAYS - 1)
         # The newest tag of a set comes first. Tag 0 means empty; a fingerprint's own tag 0 is stored as 1.
-        # Written now: zeros that the system hands out when they are first touched cost the first commit 0.1 s.
+        # Written now: zeros that the system makes when they are first touched cost the first commit 0.1 s.
         self._tags = np.full((slots // WAYS, WAYS), 0, dtype=np.uint32)
 
     def suspects(self, prints: Prints) -> Positions:

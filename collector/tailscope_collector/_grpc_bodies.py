@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+import grpc
+
 from tailscope_collector._bodies import decompress
-from tailscope_collector.errors import MalformedRequestError, OverloadedError
+from tailscope_collector.errors import MalformedRequestError, NotReceivedError, OverloadedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import grpc
 
     from tailscope_collector._guards._inflow import Inflow
 
@@ -41,13 +41,23 @@ class GrpcBodies:
 
     def read(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         """Return the call's one message, decompressed; raises RequestError, or gRPC's error at its end."""
+        cancelled: list[bool] = []
 
         def cancel() -> None:
+            cancelled.append(True)
             self._cancelled()
             context.cancel()
 
         with self._inflow.receiving(cancel):
-            message = next(messages, None)
+            try:
+                message = next(messages, None)
+            except grpc.RpcError:
+                if cancelled:
+                    raise
+                raise NotReceivedError(
+                    "The call ended before its message was there: its client gave up, or it is over "
+                    f"{self._limit} bytes (--max-request-mb)."
+                ) from None
             self._inflow.received(len(message or b""))
         if message is None:
             raise MalformedRequestError("The call brings no message.")

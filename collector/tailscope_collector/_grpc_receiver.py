@@ -118,6 +118,7 @@ class GrpcReceiver:
             interceptors=list(interceptors),
             options=(
                 ("grpc.max_receive_message_length", max_request_bytes),
+                # A connection that waits for its turn holds 64 KiB then, and not some MiB each.
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.max_allowed_incoming_connections", connections),
                 *OPTIONS,

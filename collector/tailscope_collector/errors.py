@@ -78,6 +78,10 @@ class RequestTooLargeError(RequestError):
     """The body, after decompression, is over the limit."""
 
 
+class NotReceivedError(RequestError):
+    """The call ended before its message was there: given up by its client, or over gRPC's own limit."""
+
+
 class OverloadedError(RequestError):
     """The bounded queue is full; the request may be sent again."""
 

@@ -99,6 +99,34 @@ def reads(inflow: Inflow) -> Iterator[Reads]:
     made.end()
 
 
+def test_after_a_large_message_two_at_a_time_are_received_whatever_memory_there_is(
+    inflow: Inflow, reads: Reads
+) -> None:
+    inflow.received(60 << 20)
+    for number in range(ALWAYS):
+        reads.begin(number)
+        reads.wait(reads.begun, number + 1)
+
+    reads.begin(99)
+
+    reads.wait(reads.refused, 1)
+    assert (reads.refused, reads.cancelled) == ([99], [])
+
+
+def test_messages_that_make_memory_grow_are_cancelled_at_once_but_for_two(
+    reads: Reads, memory: Memory
+) -> None:
+    memory.bytes = -(1 << 40)  # far below the bound, and so after it has grown
+    for number in range(6):
+        reads.begin(number)
+        reads.wait(reads.begun, number + 1)
+
+    memory.bytes += 200 << 20
+
+    reads.wait(reads.cancelled, 6 - ALWAYS)
+    assert sorted(reads.cancelled) == [2, 3, 4, 5]
+
+
 def test_below_the_bound_all_messages_are_received_at_once(reads: Reads) -> None:
     for number in range(20):
         reads.begin(number)

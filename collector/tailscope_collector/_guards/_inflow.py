@@ -46,8 +46,8 @@ LARGE_S: Final = 5.0
 """How long after a large message the next ones are taken for large, too."""
 
 GROWTH_BYTES: Final = 128 << 20
-"""By how much memory may grow while a message is on its way, before it is taken for large: 32 ordinary ones in
-flight are 3 MiB, 24 of 60 MiB come to 2 GiB before the bound on memory is seen."""
+"""By how much memory may grow while a message is on its way, before it is taken for large: 32 ordinary ones
+on their way are 3 MiB, 24 of 60 MiB come to 2 GiB before the bound on memory is seen."""
 
 GIVE_BACK_S: Final = 1.0
 """Seconds between two times that freed memory is given back to the system; the allocator keeps it else."""
