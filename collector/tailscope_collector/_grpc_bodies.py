@@ -33,10 +33,13 @@ _ZLIB: Final = 0x78
 class GrpcBodies:
     """Reads the messages of calls; thread-safe."""
 
-    def __init__(self, inflow: Inflow, *, limit: int, cancelled: Callable[[], object]) -> None:
+    def __init__(
+        self, inflow: Inflow, *, limit: int, cancelled: Callable[[], object], lost: Callable[[], object]
+    ) -> None:
         self._inflow = inflow
         self._limit = limit
         self._cancelled = cancelled
+        self._lost = lost
         self._unpacking = threading.BoundedSemaphore(UNPACKING)
 
     def read(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
@@ -52,12 +55,9 @@ class GrpcBodies:
             try:
                 message = next(messages, None)
             except grpc.RpcError:
-                if cancelled:
-                    raise
-                raise NotReceivedError(
-                    "The call ended before its message was there: its client gave up, or it is over "
-                    f"{self._limit} bytes (--max-request-mb)."
-                ) from None
+                if not cancelled:
+                    self._lost()
+                raise  # the call has ended: there is nobody to answer
             self._inflow.received(len(message or b""))
         if message is None:
             raise MalformedRequestError("The call brings no message.")
@@ -83,6 +83,14 @@ def coding_of(message: bytes) -> str | None:
     if len(message) > 1 and message[0] == _ZLIB and int.from_bytes(message[:2], "big") % 31 == 0:
         return "deflate"
     return None
+
+
+def not_received(limit: int) -> NotReceivedError:
+    """Return the error that a call counts as that ended before its message was there."""
+    return NotReceivedError(
+        "The call ended before its message was there: its client gave up, or it is over "
+        f"{limit} bytes (--max-request-mb)."
+    )
 
 
 def overloaded() -> OverloadedError:

@@ -15,7 +15,7 @@ import grpc
 
 from tailscope_collector import _grpc_bodies
 from tailscope_collector._answers import failure, rpc_code, success
-from tailscope_collector._grpc_bodies import GrpcBodies, overloaded
+from tailscope_collector._grpc_bodies import GrpcBodies, not_received, overloaded
 from tailscope_collector._guards._grpc_gate import OPTIONS
 from tailscope_collector._intake import Intake, Outcome
 from tailscope_collector.errors import ListenError, OverloadedError, RequestError
@@ -111,6 +111,7 @@ class GrpcReceiver:
             inflow,
             limit=max_request_bytes,
             cancelled=lambda: exports.refused(overloaded(), "traces", "grpc"),
+            lost=lambda: exports.refused(not_received(max_request_bytes), "traces", "grpc"),
         )
         self._server = grpc.server(
             ThreadPoolExecutor(CALLS, thread_name_prefix="tailscope-grpc"),

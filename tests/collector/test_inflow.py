@@ -187,7 +187,7 @@ def test_a_message_that_takes_too_long_is_cancelled(memory: Memory) -> None:
 
 
 def bodies(inflow: Inflow, limit: int = 1 << 20) -> GrpcBodies:
-    return GrpcBodies(inflow, limit=limit, cancelled=lambda: None)
+    return GrpcBodies(inflow, limit=limit, cancelled=lambda: None, lost=lambda: None)
 
 
 @pytest.mark.parametrize("packed", [gzip.compress, zlib.compress, bytes], ids=["gzip", "deflate", "plain"])
@@ -266,3 +266,19 @@ def test_a_refused_message_is_let_go_at_once(tmp_path: Path, monkeypatch: pytest
 class _Holder:
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
+
+
+def test_a_message_over_the_limit_of_grpc_is_counted(tmp_path: Path) -> None:
+    with (
+        Collector(tmp_path / "data", settings=Settings(max_request_mb=1)) as collector,
+        grpc.insecure_channel(collector.grpc, options=[("grpc.max_send_message_length", -1)]) as channel,
+    ):
+        method = channel.unary_unary(EXPORT, request_serializer=None, response_deserializer=None)
+        with pytest.raises(grpc.RpcError) as caught:
+            method(bytes(2 << 20), timeout=DEADLINE_S)
+
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        deadline = time.monotonic() + DEADLINE_S
+        while collector.counters.value("requests_refused_total", reason="not_received") < 1:
+            assert time.monotonic() < deadline, "it was not counted"
+            time.sleep(0.01)
