@@ -5,7 +5,8 @@ usage: ledger.py [--spans N] [--rounds N] [--report-requests N]
 One core: the process pins itself and starts itself again with one thread for every library. Times are
 processor time, the best of the rounds, so that neighbours on the machine count less. Traces are those of an
 inference service: 7 to 12 spans on 4 levels, five attributes a span, a dependency in two thirds, an
-overlapping pair in a third; by trace, as a store hands them over, and shuffled, as they arrive.
+overlapping pair in a third; by trace, as a store hands them over, and shuffled, as they arrive. Beside them a
+language model's engine, whose one span a request is split in five by its attributes.
 """
 
 from __future__ import annotations
@@ -112,6 +113,51 @@ def arrow(flat: dict[str, np.ndarray], trace_id: np.ndarray) -> pa.Table:
     )
 
 
+def engine_table(spans: int, seed: int = 3) -> pa.Table:
+    """Make that many spans of an engine that tells its stages in attributes: a root and one below it."""
+    rng = np.random.default_rng(seed)
+    traces = spans // 2
+    start = 1_735_689_600_000_000_000 + np.sort(rng.integers(0, 3_600_000_000_000, traces))
+    queue, prefill, decode = (rng.lognormal(mean, 0.5, traces) for mean in (-4.0, -3.0, -1.0))
+    told = {
+        "gen_ai.latency.time_in_queue": queue,
+        "gen_ai.latency.time_in_model_prefill": prefill,
+        "gen_ai.latency.time_to_first_token": queue + prefill + 0.001,
+        "gen_ai.latency.time_in_model_decode": decode,
+        "gen_ai.latency.e2e": queue + prefill + decode + 0.002,
+        "gen_ai.usage.prompt_tokens": rng.integers(10, 4000, traces),
+        "gen_ai.usage.completion_tokens": rng.integers(2, 400, traces),
+    }
+    values = np.stack([column.astype(str) for column in told.values()], axis=1).ravel()
+    many, row = len(told), np.arange(2 * traces)
+    length = ((queue + prefill + decode + 0.003) * 1e9).astype(np.int64)
+    attributes = pa.MapArray.from_arrays(
+        pa.array(np.repeat(np.arange(0, many * traces + 1, many), 2)[: 2 * traces + 1], pa.int32()),
+        pa.array(list(told)).take(pa.array(np.tile(np.arange(many), traces))),
+        pa.array(values),
+    )
+    ids = pa.array([f"{number:016x}" for number in rng.permutation(2 * traces) + 1])
+    engine = row % 2 == 1  # offsets come in pairs, so the second of two spans has all attributes
+    return pa.table(
+        {
+            "trace_id": pa.array([f"{number:032x}" for number in range(1, traces + 1)]).take(
+                pa.array(row // 2)
+            ),
+            "span_id": ids,
+            "parent_span_id": pc.if_else(
+                pa.array(engine), ids.take(pa.array(row & ~1)), pa.scalar(None, pa.utf8())
+            ),
+            "service": pc.if_else(pa.array(engine), "engine", "gateway"),
+            "operation": pc.if_else(pa.array(engine), "llm_request", "POST /v1/chat"),
+            "kind": pc.if_else(pa.array(engine), "server", "client"),
+            "stage": pa.nulls(2 * traces, pa.utf8()),
+            "start_unix_nano": pa.array(np.repeat(start, 2)),
+            "duration_ns": pa.array(np.repeat(length, 2)),
+            "attributes": attributes,
+        }
+    )
+
+
 def best(rounds: int, work: Callable[[], object]) -> float:
     """Return the least processor time of some runs, in seconds."""
     times: list[float] = []
@@ -192,6 +238,9 @@ def main() -> int:
     for chunk in (200_000, 50_000):
         part = pa.concat_tables([by_trace.slice(0, chunk)]).combine_chunks()
         rows.append(("a chunk by trace -> ledger and requests", len(part), lambda part=part: both(part)))
+    engine = engine_table(arguments.spans // 5)
+    check_exact(engine)
+    rows.append(("an engine's spans -> split by its attributes", len(engine), lambda: both(engine)))
     stored = many_requests(arguments.report_requests)
     rows.append(
         ("stored requests -> report with intervals", arguments.report_requests, lambda: ta.report(stored))

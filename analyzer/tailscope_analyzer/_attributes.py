@@ -54,6 +54,20 @@ class Event:
     attributes: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Hold when events of wanted names happened: event i is of name number `name[i]`, on row `row[i]`."""
+
+    row: Ints
+    name: Ints
+    time: Ints
+
+    def of(self, name: int) -> tuple[Ints, Ints]:
+        """Return rows and times of one name."""
+        at = np.flatnonzero(self.name == name)
+        return self.row[at], self.time[at]
+
+
 def find_attributes(column: Column, keys: Sequence[str]) -> Found:
     """Return every wanted attribute of a map column, in row order."""
     wanted = pa.array(keys, pa.utf8())
@@ -90,6 +104,29 @@ def _map_parts(chunk: Chunk) -> tuple[Ints, Any, Any]:
     else:
         names, items = chunk.values.field(0), chunk.values.field(1)
     return offsets - first, names.slice(first, last - first), items.slice(first, last - first)
+
+
+def find_marks(column: Column, names: Sequence[str]) -> Marks:
+    """Return when the events of these names happened, in row order; one without a time is none."""
+    wanted = pa.array(names, pa.utf8())
+    none = np.zeros(0, dtype=np.int64)
+    found: list[tuple[Ints, Ints, Ints]] = [(none, none, none)]
+    before = 0
+    for chunk in cast("list[Chunk]", column.chunks):
+        if names and chunk.null_count < len(chunk):
+            offsets: Ints = chunk.offsets.cast(pa.int64()).to_numpy()
+            first = int(offsets[0])
+            inside = chunk.values.slice(first, int(offsets[-1]) - first)
+            index = pc.index_in(inside.field("name").cast(pa.utf8()), value_set=wanted)
+            at = np.flatnonzero(index.is_valid().to_numpy(zero_copy_only=False))
+            row = np.searchsorted(offsets - first, at, side="right") - 1 + before
+            taken: Any = pa.array(at)
+            time = inside.field("time_unix_nano").take(taken).cast(pa.int64()).fill_null(0).to_numpy()
+            name = index.take(taken).cast(pa.int64()).to_numpy()
+            found.append((row[time > 0], name[time > 0], time[time > 0]))
+        before += len(chunk)
+    row, name, time = (np.concatenate(part) for part in zip(*found, strict=True))
+    return Marks(row, name, time)
 
 
 def find_events(column: Column, name: str) -> list[Event]:

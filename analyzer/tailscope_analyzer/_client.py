@@ -16,12 +16,15 @@ from datetime import UTC, datetime
 from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+import pyarrow as pa
+
 from tailscope.conventions import DEFAULT_HTTP_PORT
 from tailscope_analyzer._answer import SqlResult
 from tailscope_analyzer._credentials import ENV_TOKEN, ENV_TOKEN_FILE, Credentials, credentials
 from tailscope_analyzer._errors import AnalyzerError, InputError, NotFoundError, QueryError, SourceError
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._report import Report
+from tailscope_analyzer._schema import SPANS_SCHEMA
 from tailscope_analyzer._source import Selection
 from tailscope_analyzer._traces import Traces
 
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import polars as pl
-    import pyarrow as pa
 
 TRUNCATED_HEADER: Final = "X-Tailscope-Truncated"
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -92,6 +94,22 @@ from chosen left join (
 order by start_time, trace_id"""
 """One question, not two: between two, spans may arrive, and then ledgers would not fit their requests."""
 
+SPANS = """\
+select
+    trace_id, span_id, parent_span_id, service, instance, host, operation, scope, kind, status, stage,
+    start_unix_nano, duration_ns, attributes, events, links, sample_weight
+from spans where {condition} order by start_unix_nano, span_id"""
+BESIDE = SPANS.format(
+    condition="""trace_id in (
+    select trace_id from spans
+    where start_time between timestamp '{first}' - interval 10 minutes and timestamp '{last}'
+    and coalesce(parent_span_id, '') = ''
+    and (stage like 'coldstart%' or (len(links) > 0 and kind in ('internal', 'unspecified'))))"""
+)
+"""What loaded or ran in batches beside the requests: traces that are no requests themselves."""
+TRACES_AT_ONCE = 2_000
+"""Ids in one question: about 80 kB of text."""
+
 
 class Client:
     """Ask one collector; a `Source` over HTTP."""
@@ -146,7 +164,8 @@ class Client:
         chosen = selection or Selection(service, operation, where, since, until)
         # Names and times in the condition are quoted; the rest is the caller's own SQL.
         answer = self._all(TRACES.format(condition=chosen.condition()))
-        return Traces.from_parts(*_parted(answer.table))
+        requests, ledger = _parted(answer.table)
+        return Traces.from_parts(requests, ledger, spans=lambda ids: self._spans_of(ids, requests))
 
     def report(self, selection: Selection | None = None, *, percentile: float = 0.99) -> Report:
         """Let the collector explain the tail of the selected requests."""
@@ -186,6 +205,19 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+    def _spans_of(self, trace_ids: pl.Series, requests: pl.DataFrame) -> pa.Table:
+        """Fetch the spans of some requests, and those of loads and batches of the time of all of them."""
+        if not len(trace_ids):
+            return SPANS_SCHEMA.empty_table()
+        first, last = requests["start_time"].min(), requests["start_time"].max()
+        found = [self._all(BESIDE.format(first=first, last=last)).table]
+        for start in range(0, len(trace_ids), TRACES_AT_ONCE):
+            ids = ", ".join(
+                "'" + text.replace("'", "''") + "'" for text in trace_ids[start : start + TRACES_AT_ONCE]
+            )
+            found.append(self._all(SPANS.format(condition=f"trace_id in ({ids})")).table)
+        return pa.concat_tables(found).cast(SPANS_SCHEMA)
 
     def _all(self, query: str) -> SqlResult:
         result = self.sql(query, limit=MOST_ROWS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope_analyzer._columns import KIND, SpanColumns
+from tailscope_analyzer._ticks import clock_ticks
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Ints
@@ -45,6 +46,8 @@ class Timeline:
     """The span's own times can be true."""
     skewed: Bools
     """The span was moved: as recorded, it starts before its caller called it."""
+    moved: Ints
+    """By how much the span is moved, itself or with one above it; what is recorded stays as it is."""
     tolerance: Ints
     """Overlap that the clock of the span's service cannot tell from none, as far as this trace shows."""
 
@@ -58,7 +61,15 @@ def place_on_timeline(spans: SpanColumns, forest: Forest) -> Timeline:
     length = np.where(sane, spans.duration, 0)
     late_by, skewed = _skew(spans, forest, start, length, sane)
     start = start + late_by
-    return Timeline(start, start + length, sane, skewed, _tolerance(spans))
+    tolerance = _tolerance(spans)
+    trace, alone = spans.trace.codes, slice(spans.recorded)
+    ticks = clock_ticks(
+        trace[alone], spans.start[alone], forest.parent[alone], tolerance[alone], len(spans.trace.values)
+    )
+    tolerance = np.maximum(tolerance, ticks[trace])
+    # A part that was made of a duration has no clock of its own.
+    tolerance[spans.recorded :] = tolerance[forest.parent[spans.recorded :]]
+    return Timeline(start, start + length, sane, skewed, late_by, tolerance)
 
 
 def has_sane_times(start: Ints, duration: Ints) -> Bools:
@@ -103,11 +114,12 @@ def _tolerance(spans: SpanColumns) -> Ints:
     tolerance = np.full(len(spans), LEAST_TOLERANCE_NS, dtype=np.int64)
     coarser = GRAINS_NS[int(np.searchsorted([grain for grain, _ in GRAINS_NS], LEAST_TOLERANCE_NS))][0]
     may_be_coarse = np.zeros(len(spans.trace.values), dtype=bool)
-    may_be_coarse[spans.trace.codes[spans.start % coarser == 0]] = True
-    row = np.flatnonzero(may_be_coarse[spans.trace.codes])  # of a nanosecond clock, one trace in thousands
+    trace, start = spans.trace.codes[: spans.recorded], spans.start[: spans.recorded]
+    may_be_coarse[trace[start % coarser == 0]] = True
+    row = np.flatnonzero(may_be_coarse[trace])  # of a nanosecond clock, one trace in thousands
     if len(row) == 0:
         return tolerance
-    trace, service, start = spans.trace.codes[row], spans.service.codes[row], spans.start[row]
+    trace, service, start = trace[row], spans.service.codes[row], start[row]
     # A service may have a single span here; then it is judged by the whole trace, if that is coarse.
     for group in (trace, trace * len(spans.service.values) + service):
         groups, position = np.unique(group, return_inverse=True)

@@ -14,13 +14,14 @@ import polars as pl
 import pyarrow as pa
 
 from tailscope.conventions import GPU_TIME_MS, PEER_KEYS, SPAN_KINDS, STAGE, UNKNOWN_SERVICE
-from tailscope_analyzer._arrow import Coded, coded, distinct, distinct_pairs, frame_of, integers
-from tailscope_analyzer._attributes import Found, find_attributes
+from tailscope_analyzer._arrow import Coded, coded, distinct_pairs, frame_of, integers
+from tailscope_analyzer._attributes import Found, Marks, find_attributes, find_marks
 from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._fields import REQUEST_KEYS
 from tailscope_analyzer._ids import Ids, read_ids
-from tailscope_analyzer._mapping import is_background, stage_of
 from tailscope_analyzer._schema import REQUIRED_COLUMNS, SPANS_SCHEMA
+from tailscope_analyzer._servers import Servers, known_servers
+from tailscope_analyzer._stages import Named, find_stages
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Ints
@@ -28,18 +29,22 @@ if TYPE_CHECKING:
 
 KIND = {name: number for number, name in enumerate(SPAN_KINDS)}
 KEYS = (STAGE, GPU_TIME_MS, *PEER_KEYS, *REQUEST_KEYS)
-"""Every attribute that is read, so that one pass over the attributes finds them all."""
+"""Every attribute that is read, and those of the table of servers: one pass over the attributes finds all."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanColumns:
-    """Hold the spans of some whole traces in the order they came."""
+    """Hold the spans of some whole traces in the order they came, then what layouts made of them."""
 
     table: pa.Table
+    recorded: int
+    """Rows that somebody sent: those of `table`. The rest are children made of attributes and events."""
+    servers: Servers
     trace: Coded
     ids: Ids
     service: Coded
     instance: Coded
+    scope: Coded
     operation: Coded
     stage: Coded
     kind: Ints
@@ -47,36 +52,51 @@ class SpanColumns:
     duration: Ints
     background: Bools
     """The span runs after the response, so that no request waits for it."""
+    keys: tuple[str, ...]
+    """KEYS, and after them the attributes that the table of servers reads."""
     attributes: Found
-    """What of KEYS the spans carry."""
+    """What of `keys` the spans carry."""
+    marks: Marks
+    """The events that the table of servers reads."""
 
     def __len__(self) -> int:
         return len(self.start)
 
 
-def read_spans(spans: pa.Table | pl.DataFrame) -> SpanColumns:
-    """Read a span table; raises InputError when a required column is missing or an id is null."""
+def read_spans(spans: pa.Table | pl.DataFrame, servers: Servers | None = None) -> SpanColumns:
+    """Read a span table; raises InputError when a required column is missing or an id is null.
+
+    `servers` is the table that stages and parts of spans are read by; that of the known servers if not given.
+    """
+    servers = servers or known_servers()
     table, ids = _without_copies(_checked(spans))
     operation, scope = coded(table["operation"], ""), coded(table["scope"], "")
     kind = _kinds(table)
     pairs, pair_of = distinct_pairs(scope, operation)
-    background = np.array([is_background(scope=s, operation=o) for s, o in pairs], dtype=bool)
-    attributes = find_attributes(table["attributes"], KEYS)
+    background = np.array([servers.is_background(scope=s, operation=o) for s, o in pairs], dtype=bool)
+    keys = tuple(dict.fromkeys((*KEYS, *servers.keys)))
+    attributes = find_attributes(table["attributes"], keys)
     given = spans.columns if isinstance(spans, pl.DataFrame) else spans.column_names
+    # A table without the column has not been through the mapping; in one that has it, null says no stage.
+    stage = coded(table["stage"]) if "stage" in given else None
     return SpanColumns(
         table=table,
+        recorded=len(table),
+        servers=servers,
         trace=coded(table["trace_id"]),
         ids=ids,
         service=coded(table["service"], UNKNOWN_SERVICE),
         instance=coded(table["instance"], ""),
+        scope=scope,
         operation=operation,
-        # A table without the column has not been through the mapping; in one that has it, null says no stage.
-        stage=coded(table["stage"]) if "stage" in given else _find_stages(pairs, pair_of, kind, attributes),
+        stage=find_stages(servers, stage, Named(pairs, pair_of, kind), keys, attributes),
         kind=kind,
         start=integers(table["start_unix_nano"]),
         duration=integers(table["duration_ns"]),
         background=background[pair_of],
+        keys=keys,
         attributes=attributes,
+        marks=find_marks(table["events"], servers.events),
     )
 
 
@@ -125,23 +145,3 @@ def _kinds(table: pa.Table) -> Ints:
     kind = coded(table["kind"], "")
     number = np.array([KIND.get(name.lower(), 0) for name in kind.values], dtype=np.int64)
     return number[kind.codes]
-
-
-def _find_stages(pairs: list[tuple[str, str]], pair_of: Ints, kind: Ints, attributes: Found) -> Coded:
-    said, names = attributes.column(KEYS.index(STAGE), len(kind))
-    width, many = len(SPAN_KINDS), len(names) + 1
-    combined = (pair_of * width + kind) * many + said + 1
-    codes, position = distinct(combined, max(len(pairs), 1) * width * many)
-    known: dict[str, int] = {}
-    stages: list[int] = []
-    for code in cast("list[int]", codes.tolist()):
-        rest, name = divmod(code, many)
-        (scope, operation), number = pairs[rest // width], rest % width
-        stage = stage_of(
-            scope=scope,
-            operation=operation,
-            kind=SPAN_KINDS[number],
-            explicit=names[name - 1] if name else None,
-        )
-        stages.append(-1 if stage is None else known.setdefault(stage, len(known)))
-    return Coded(np.array(stages, dtype=np.int64)[position], list(known))

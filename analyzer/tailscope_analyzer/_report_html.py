@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING
 from tailscope_analyzer._headline import headline, milliseconds
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
+from tailscope_analyzer._reasons import (
+    ATTRIBUTE_COLUMNS,
+    CAUSE_COLUMNS,
+    WHATIF_COLUMNS,
+    attribute_cells,
+    told_causes,
+    whatif_cells,
+)
+from tailscope_analyzer._report_plots import plots
 from tailscope_analyzer._report_rows import (
     baseline_line,
     interval,
@@ -35,12 +44,15 @@ MOST_IN_A_CELL = 200
 STYLE = """
 :root{color-scheme:light dark;--line:#8884;--bar:#2b7bba}
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.25rem;line-height:1.4}h2{font-size:1rem;margin-top:2rem}
+h1{font-size:1.25rem;line-height:1.4}h2{font-size:1rem;margin-top:2rem}h3{font-size:.95rem;margin-bottom:.2rem}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line)}
 td{overflow-wrap:anywhere}th.n,td.n{overflow-wrap:normal;text-align:right;white-space:nowrap}
 .bar{background:var(--bar);height:.7rem;min-width:1px;border-radius:2px}
-.wide{overflow-x:auto}.quiet{opacity:.75}
+.wide{overflow-x:auto}.quiet{opacity:.75}pre{white-space:pre-wrap;overflow-wrap:anywhere}
+svg{max-width:100%;height:auto}svg text{fill:currentColor;font:12px system-ui,sans-serif}
+svg .base{fill:#8886}svg .up{fill:#d1495b}svg .down{fill:#2f9e7e}
+svg .line{stroke:currentColor;stroke-opacity:.6}
 """
 
 
@@ -60,6 +72,8 @@ def report_html(report: Report) -> str:
             [[value for _, value in latencies(report)]],
             numbers=range(7),
         ),
+        *plots(report),
+        *_causes(report),
         *_stages(report),
     ]
     if len(report.services) > 1:
@@ -71,6 +85,13 @@ def report_html(report: Report) -> str:
             for row in shown_edges(report)
         ]
         body += ["<h2>Between services</h2>", _table(["edge", "excess", "share"], edges, numbers=(1, 2))]
+    if report.attributes:
+        body += [
+            "<h2>Attributes</h2>",
+            _table(ATTRIBUTE_COLUMNS, attribute_cells(report), numbers=range(1, 5)),
+        ]
+    if report.whatif:
+        body += ["<h2>What if</h2>", _table(WHATIF_COLUMNS, whatif_cells(report), numbers=range(1, 5))]
     if report.slowest:
         slow = [[row.trace_id, milliseconds(row.duration_ms), row.top_stage] for row in report.slowest]
         names = ["trace", "took", "most of it beyond typical"]
@@ -81,6 +102,31 @@ def report_html(report: Report) -> str:
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>\n"
         + "\n".join(body)
         + "\n</body></html>\n"
+    )
+
+
+def _causes(report: Report) -> list[str]:
+    told = told_causes(report)
+    if not told:
+        return []
+    parts = ["<h2>Causes</h2>", _table(CAUSE_COLUMNS, [one.cells for one in told], numbers=(2, 3, 4))]
+    for one in told:
+        lines = [f"<li>Seen: {escape(text)}{_query(sql)}</li>" for text, sql in one.seen]
+        lines += [
+            f'<li>Try: {escape(text)} <span class="quiet">({escape(source)})</span></li>'
+            for text, source in one.fixes
+        ]
+        if one.traces:
+            lines.append(f"<li>Traces: <code>{escape(' '.join(one.traces))}</code></li>")
+        parts.append(f"<h3>{escape(one.cells[0])}</h3><p>{escape(one.summary)}</p><ul>{''.join(lines)}</ul>")
+    return parts
+
+
+def _query(sql: str) -> str:
+    return (
+        f"<details><summary>SQL</summary><pre>{escape(readable(sql, len(sql)))}</pre></details>"
+        if sql
+        else ""
     )
 
 

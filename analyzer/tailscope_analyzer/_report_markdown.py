@@ -5,11 +5,20 @@ Owns its layout and the escaping of names.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tailscope_analyzer._headline import headline, milliseconds
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
+from tailscope_analyzer._reasons import (
+    ATTRIBUTE_COLUMNS,
+    CAUSE_COLUMNS,
+    WHATIF_COLUMNS,
+    attribute_cells,
+    told_causes,
+    whatif_cells,
+)
 from tailscope_analyzer._report_rows import (
     baseline_line,
     interval,
@@ -38,22 +47,27 @@ def report_markdown(report: Report) -> str:
         f"## Why {percentile_name(report.percentile)} is slow",
         f"**{escaped(headline(report))}**",
         *(escaped(line) for line in (window_line(report), *report.notes)),
-        _table([name for name, _ in latencies(report)], [[value for _, value in latencies(report)]]),
+        table([name for name, _ in latencies(report)], [[value for _, value in latencies(report)]]),
         *(escaped(line) for line in (baseline_line(report), quality_line(report)) if line),
+        *_causes(report),
         *_stages(report),
     ]
     if len(report.services) > 1:
         rows = [[row.service, signed(row.excess_ms), percent(row.share)] for row in report.services]
-        blocks.append(_table(["service", "excess", "share"], rows))
+        blocks.append(table(["service", "excess", "share"], rows))
     if shown_edges(report):
         edges = [
             [f"{row.caller} -> {row.callee}", signed(row.excess_ms), percent(row.share)]
             for row in shown_edges(report)
         ]
-        blocks.append(_table(["between", "excess", "share"], edges))
+        blocks.append(table(["between", "excess", "share"], edges))
+    if report.attributes:
+        blocks.append(table(ATTRIBUTE_COLUMNS, attribute_cells(report)))
+    if report.whatif:
+        blocks.append(table(WHATIF_COLUMNS, whatif_cells(report)))
     if report.slowest:
         slowest = [[row.trace_id, milliseconds(row.duration_ms), row.top_stage] for row in report.slowest]
-        blocks.append(_table(["slowest requests", "took", "most of it beyond typical"], slowest))
+        blocks.append(table(["slowest requests", "took", "most of it beyond typical"], slowest))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -61,6 +75,27 @@ def escaped(text: str) -> str:
     """Return text that Markdown shows as it is, on one line."""
     plain = readable(text, most=len(text))
     return "".join(f"\\{letter}" if letter in SPECIAL else letter for letter in plain)
+
+
+def _causes(report: Report) -> list[str]:
+    told = told_causes(report)
+    if not told:
+        return []
+    blocks = ["### Causes", table(CAUSE_COLUMNS, [one.cells for one in told])]
+    for one in told:
+        lines = [f"**{escaped(one.cells[0])}**: {escaped(one.summary)}", ""]
+        lines += [f"- Seen: {escaped(text)}" for text, _ in one.seen]
+        lines += [f"- Try: {escaped(text)} ({escaped(source)})" for text, source in one.fixes]
+        lines += [f"- Traces: {escaped(', '.join(one.traces))}"] if one.traces else []
+        blocks.append("\n".join(lines))
+        blocks += [_code(sql) for _, sql in one.seen if sql]
+    return blocks
+
+
+def _code(sql: str) -> str:
+    """Fence a query; a name in it may have fences of its own."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", sql)), default=0) + 3)
+    return f"{fence}sql\n{readable(sql, most=len(sql))}\n{fence}"
 
 
 def _stages(report: Report) -> list[str]:
@@ -82,9 +117,10 @@ def _stages(report: Report) -> list[str]:
         for row in shown.rows
     ]
     more = more_rows(shown)
-    return [_table(names, rows), *([f"{more}."] if more else [])]
+    return [table(names, rows), *([f"{more}."] if more else [])]
 
 
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table; cells are escaped."""
     lines = [names, ["---"] * len(names), *([escaped(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

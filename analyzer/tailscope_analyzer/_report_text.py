@@ -6,6 +6,7 @@ is ever cut.
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 from rich.cells import cell_len
@@ -14,6 +15,14 @@ from rich.text import Text
 
 from tailscope_analyzer._headline import headline, milliseconds
 from tailscope_analyzer._names import readable
+from tailscope_analyzer._reasons import (
+    ATTRIBUTE_COLUMNS,
+    CAUSE_COLUMNS,
+    WHATIF_COLUMNS,
+    attribute_cells,
+    told_causes,
+    whatif_cells,
+)
 from tailscope_analyzer._report_rows import (
     baseline_line,
     interval,
@@ -48,6 +57,7 @@ if TYPE_CHECKING:
     from tailscope_analyzer._report import Report, StageRow
 
 BAR: Final = 12
+INDENT: Final = 2
 NAME: Final = 24
 """A column is added while this much is left for names."""
 
@@ -59,6 +69,8 @@ def report_text(report: Report, *, width: int = 100, colour: bool = False) -> st
     figures = "  ".join(f"{name}{NO_BREAK}{value}" for name, value in latencies(report))
     lines = (window_line(report), *report.notes, figures, baseline_line(report), quality_line(report))
     parts += [Text(folded(line, width)) for line in lines if line]
+    if report.causes:
+        parts += [Text(), *_causes(report, width)]
     if shown_rows(report).rows:
         parts += [Text(), _stages(report, width)]
         parts += _remainder(report)
@@ -66,9 +78,37 @@ def report_text(report: Report, *, width: int = 100, colour: bool = False) -> st
         parts += [Text(), _services(report, width)]
     if shown_edges(report):
         parts += [Text(), _edges(report, width)]
+    if report.attributes:
+        parts += [Text(), cells_table(ATTRIBUTE_COLUMNS, attribute_cells(report), width)]
+    if report.whatif:
+        parts += [Text(), cells_table(WHATIF_COLUMNS, whatif_cells(report), width)]
     if report.slowest:
         parts += [Text(), _slowest(report, width)]
     return drawn(*parts, width=width, colour=colour)
+
+
+def _causes(report: Report, width: int) -> list[RenderableType]:
+    """Draw the causes: a table of how much and how sure, then what was seen and what to try for each."""
+    told = told_causes(report)
+    parts: list[RenderableType] = [cells_table(CAUSE_COLUMNS, [one.cells for one in told], width)]
+    for one in told:
+        lines = [("", f"{one.cells[0]}: {one.summary}")]
+        lines += [("Seen", text) for text, _ in one.seen]
+        lines += [("Try", f"{text} ({source})" if source else text) for text, source in one.fixes]
+        lines += [("Traces", " ".join(one.traces))] if one.traces else []
+        parts.append(Text())
+        for name, text in lines:
+            shown = folded(f"{name}: {text}" if name else text, width - INDENT)
+            parts.append(Text(indent(shown, " " * INDENT) if name else shown, "" if name else "bold"))
+    return parts
+
+
+def cells_table(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Table:
+    """Draw rows whose first cell is a name; columns that do not fit are left out, the last ones first."""
+    columns = [_numbers(name, [row[at] for row in rows]) for at, name in enumerate(names) if at]
+    room = width - min(max(cell_len(row[0]) for row in rows), NAME)
+    chosen = that_fit([[column] for column in columns], room)
+    return fitted(names[0], [row[0] for row in rows], [one for one in columns if one in chosen], width)
 
 
 def _stages(report: Report, width: int) -> Table:

@@ -15,10 +15,10 @@ import pyarrow as pa
 from tailscope.conventions import SPAN_KINDS
 from tailscope_analyzer._arrow import frame_of
 from tailscope_analyzer._clock import has_sane_times
-from tailscope_analyzer._columns import KEYS
-from tailscope_analyzer._fields import COLUMN_OF, COLUMNS, SCALE_OF
+from tailscope_analyzer._fields import COLUMN_OF, COLUMNS, MILLISECONDS, SCALE_OF
 from tailscope_analyzer._forest import ENTRY_KINDS
 from tailscope_analyzer._schema import REQUESTS_SCHEMA, polars_schema
+from tailscope_analyzer._servers import read_durations
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Floats, Ints
@@ -49,7 +49,7 @@ def request_rows(whole: Assembly) -> pl.DataFrame:
             "duration_ms": pl.Series(duration / 1e6).set(pl.Series(~sane), None),
             "status": text["status"].cast(pl.String),
             "instance": text["instance"].cast(pl.String),
-            "span_count": np.bincount(spans.trace.codes, minlength=traces),
+            "span_count": np.bincount(spans.trace.codes[: spans.recorded], minlength=traces),
             "complete": ~forest.root_missing & (orphans == 0) & sane,
             "sample_weight": _weights(spans.table["sample_weight"].take(entry)),
             "start_unix_nano": start,
@@ -63,6 +63,11 @@ def request_rows(whole: Assembly) -> pl.DataFrame:
         }
     )
     frame = frame.with_columns(_from_attributes(whole)).filter(pl.Series(whole.is_request))
+    # The first token is the prefill's; engines that tell the time of decoding seldom tell that of a token.
+    of_decoding = pl.when(pl.col("output_tokens") > 1).then(
+        pl.col("decode_ms") / (pl.col("output_tokens") - 1)
+    )
+    frame = frame.with_columns(tpot_ms=pl.coalesce("tpot_ms", of_decoding))
     types = polars_schema(REQUESTS_SCHEMA)
     return frame.select(types.names()).cast(dict(types)).sort("start_unix_nano", "trace_id")  # type: ignore[arg-type]
 
@@ -70,8 +75,9 @@ def request_rows(whole: Assembly) -> pl.DataFrame:
 def _from_attributes(whole: Assembly) -> list[pl.Series]:
     """Fill the columns of FIELDS."""
     spans, found = whole.spans, whole.spans.attributes
-    column = np.array([COLUMNS.index(COLUMN_OF[key]) if key in COLUMN_OF else -1 for key in KEYS])[found.key]
-    scale = np.array([SCALE_OF.get(key, 1.0) for key in KEYS])
+    keys = spans.keys
+    column = np.array([COLUMNS.index(COLUMN_OF[key]) if key in COLUMN_OF else -1 for key in keys])[found.key]
+    scale = np.array([SCALE_OF.get(key, 1.0) for key in keys])
     is_entry = np.zeros(len(spans), dtype=bool)
     is_entry[whole.forest.entry] = True
     columns: list[pl.Series] = []
@@ -102,12 +108,16 @@ def _best(whole: Assembly, at: Ints, on_entry: Bools) -> Ints:
 
 
 def _typed(name: str, texts: pl.Series, scale: Floats) -> pl.Series:
-    kind = polars_schema(REQUESTS_SCHEMA)[name]
+    kind = pl.Float64() if name in MILLISECONDS else polars_schema(REQUESTS_SCHEMA)[name]
     if kind == pl.String:
         return texts
     if kind == pl.Boolean:
         return texts.is_in(TRUE)
-    numbers = texts.str.strip_chars().cast(pl.Float64, strict=False) * pl.Series(scale)
+    if name in MILLISECONDS:
+        value, unit_ns = read_durations(texts)
+        numbers = pl.Series(value * np.where(np.isnan(unit_ns), scale, unit_ns / 1e6))
+    else:
+        numbers = texts.str.strip_chars().cast(pl.Float64, strict=False) * pl.Series(scale)
     finite = numbers.set(~numbers.is_finite().fill_null(False), None)
     return finite.cast(kind, strict=False)
 

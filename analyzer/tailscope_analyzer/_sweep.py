@@ -39,11 +39,7 @@ class Sweep:
 def sweep(spans: SpanColumns, forest: Forest, timeline: Timeline) -> Sweep:
     """Give every nanosecond of every entry span to exactly one span."""
     parent = forest.parent
-    blocking = _may_block(spans, forest, timeline)
-    # An interval that is empty stays empty below: nobody waits for a child of what nobody waits for.
-    start = np.where(blocking, timeline.start, np.iinfo(np.int64).max // 2)
-    end = np.where(blocking, timeline.end, np.iinfo(np.int64).min // 2)
-    start, end = _within_ancestors(start, end, parent)
+    start, end = waitable(spans, forest, timeline)
     family = _families(start, end, parent, spans)
     end = _choose(start, end, parent, family, timeline.tolerance)
     _, end = _within_ancestors(start, end, parent)
@@ -51,6 +47,15 @@ def sweep(spans: SpanColumns, forest: Forest, timeline: Timeline) -> Sweep:
     own = np.maximum(end - start, 0)
     _subtract(own, parent[children], own[children])
     return Sweep(start, end, own, children)
+
+
+def waitable(spans: SpanColumns, forest: Forest, timeline: Timeline) -> tuple[Ints, Ints]:
+    """Return where each span begins and ends, cut to its ancestors; end < start: nobody waited for it."""
+    may = _may_block(spans, forest, timeline)
+    # An interval that is empty stays empty below: nobody waits for a child of what nobody waits for.
+    start = np.where(may, timeline.start, np.iinfo(np.int64).max // 2)
+    end = np.where(may, timeline.end, np.iinfo(np.int64).min // 2)
+    return _within_ancestors(start, end, forest.parent)
 
 
 def _may_block(spans: SpanColumns, forest: Forest, timeline: Timeline) -> Bools:
@@ -69,8 +74,11 @@ def _may_block(spans: SpanColumns, forest: Forest, timeline: Timeline) -> Bools:
 
 def _within_ancestors(start: Ints, end: Ints, parent: Ints) -> tuple[Ints, Ints]:
     """Cut each interval to those of all its ancestors, doubling the reach each time."""
-    start, end = start.copy(), end.copy()
     row = np.flatnonzero(parent >= 0)
+    above = parent[row]
+    if not ((start[row] < start[above]) | (end[row] > end[above])).any():
+        return start, end  # the usual case, for a fifth of the time
+    start, end = start.copy(), end.copy()
     reach = parent.copy()
     while len(row):
         at = reach[row]

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from tailscope_analyzer._causes import find_causes
 from tailscope_analyzer._errors import InputError
-from tailscope_analyzer._notes import notes_on
+from tailscope_analyzer._evidence import Evidence, gather
+from tailscope_analyzer._notes import notes_on, notes_on_evidence
 from tailscope_analyzer._parts import Part, Parts, split_requests
 from tailscope_analyzer._quality import carries, is_enough, judge_quality
 from tailscope_analyzer._quantile import Smoother, effective_size, quantile_interval, weighted_quantile
@@ -31,6 +33,7 @@ from tailscope_analyzer._report import (
 )
 from tailscope_analyzer._resample import resample
 from tailscope_analyzer._source import Selection
+from tailscope_analyzer._whatif import default_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from tailscope_analyzer._traces import Traces
 
 SLOWEST: Final = 10
+LESSER: Final = (0.95, 0.9)
+"""Where reasons are sought when there are too few requests for the percentile: slow is slow."""
 LEAST_CALLEE: Final = 0.05
 """Of the largest; the sentence about a row does not list callees of less."""
 ROUNDING: Final = 1e-13
@@ -65,6 +70,8 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
     n = len(split.duration_ms)
     chosen = selection or Selection()
     tail = _explain(split, percentile) if carries(split.weight, percentile) else None
+    evidence = gather_evidence(traces, split, percentile, tail)
+    causes = find_causes(evidence) if evidence else ()
     return Report(
         version=VERSION,
         window=_window(traces, chosen),
@@ -77,9 +84,14 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
         stages=tail.stages if tail else (),
         services=tail.services if tail else (),
         edges=tail.edges if tail else (),
+        causes=tuple(cause.to_dict() for cause in causes),
+        whatif=default_rows(traces, tail.stages) if tail else (),
         slowest=_slowest(split, tail.typical if tail else None),
         percentile_ms=weighted_quantile(split.duration_ms, split.weight, percentile) if n else None,
-        notes=notes_on(traces.requests.filter("counted"), chosen),
+        notes=(
+            *notes_on(traces.requests.filter("counted"), chosen),
+            *(notes_on_evidence(evidence, percentile, found=bool(causes)) if evidence else ()),
+        ),
         latency_ci95_ms=_latency_intervals(split),
         excess_ci95_ms=tail.excess_ci95_ms if tail else None,
     )
@@ -98,6 +110,31 @@ class Tail:
     stages: tuple[StageRow, ...]
     services: tuple[ServiceRow, ...]
     edges: tuple[EdgeRow, ...]
+    tail_weight: Floats
+    """What each request of the split, in its order, weighs in the tail; sums to 1."""
+    typical_weight: Floats
+
+
+def gather_evidence(
+    traces: Traces, split: Parts, percentile: float, tail: Tail | None = None
+) -> Evidence | None:
+    """Gather what reasons are found in; None where there are too few requests for any.
+
+    They are of a lesser percentile where the requests cannot carry this one. `tail` is its split, if known.
+    """
+    asked = (percentile, *(q for q in LESSER if q < percentile))
+    sought = next((q for q in asked if carries(split.weight, q)), None)
+    if sought is None:
+        return None
+    explained = tail or _explain(split, sought)
+    return gather(
+        traces,
+        split,
+        tail_weight=explained.tail_weight,
+        typical_weight=explained.typical_weight,
+        percentile=sought,
+        faster_half=explained.baseline.kind == "faster_half",
+    )
 
 
 def _explain(split: Parts, percentile: float) -> Tail:
@@ -121,6 +158,8 @@ def _explain(split: Parts, percentile: float) -> Tail:
         stages=rows.stages(),
         services=rows.services(),
         edges=rows.edges(),
+        tail_weight=tail_weight,
+        typical_weight=typical_weight,
     )
 
 

@@ -7,41 +7,65 @@ kept. Never changes them.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
+import pyarrow as pa
 
 from tailscope.conventions import UNKNOWN_SERVICE
-from tailscope_analyzer._arrow import frame_of
+from tailscope_analyzer._arrow import frame_of, pc
 from tailscope_analyzer._errors import InputError
-from tailscope_analyzer._schema import LEDGER_SCHEMA, REQUESTS_SCHEMA, polars_schema
+from tailscope_analyzer._schema import LEDGER_SCHEMA, REQUESTS_SCHEMA, SPANS_SCHEMA, polars_schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Callable
+    from typing import Any
 
     from tailscope_analyzer._ledger import Assembly
+    from tailscope_analyzer._servers import Servers
+
+MOST_TRACES: Final = 50_000
+"""Of so many requests `spans` holds the spans; of more, those of the latest. About 1 kB a span."""
+MOST_SPANS: Final = 1_000_000
+"""Spans that a store is asked for at once: about 0.7 GB with what is made of them."""
 
 
 class Traces:
     """Give access to requests and their ledger; build one with `from_spans` or `from_parts`."""
 
-    def __init__(self, spans: pa.Table | pl.DataFrame | None = None) -> None:
+    def __init__(
+        self, spans: pa.Table | pl.DataFrame | None = None, *, servers: Servers | None = None
+    ) -> None:
         self._spans = spans
+        self._servers = servers
+        self._spans_of: Callable[[pl.Series], pa.Table] | None = None
 
     @classmethod
-    def from_spans(cls, spans: pa.Table | pl.DataFrame) -> Traces:
+    def from_spans(cls, spans: pa.Table | pl.DataFrame, *, servers: Servers | None = None) -> Traces:
         """Build from whole traces: any table with the columns of SPANS_SCHEMA, of which seven are required.
 
+        `servers` (of `load_servers`) tells what spans of other servers mean; the known ones if not given.
         Raises InputError when a required column is missing or an id is null.
         """
-        traces = cls(spans)
+        traces = cls(spans, servers=servers)
         _ = traces._assembly.spans  # a table that cannot be read is refused here, not at the first question
         return traces
 
     @classmethod
-    def from_parts(cls, requests: pa.Table | pl.DataFrame, ledger: pa.Table | pl.DataFrame) -> Traces:
-        """Build from stored rows; columns that the views leave out (`counted`, `self_ns`...) are restored."""
-        traces = cls()
+    def from_parts(
+        cls,
+        requests: pa.Table | pl.DataFrame,
+        ledger: pa.Table | pl.DataFrame,
+        *,
+        spans: pa.Table | Callable[[pl.Series], pa.Table] | None = None,
+    ) -> Traces:
+        """Build from stored rows; columns that the views leave out (`counted`, `self_ns`...) are restored.
+
+        `spans` is a table of the same traces, or what gives one when it is asked for: called with trace ids,
+        it returns their spans and those of traces of the same time that are no requests.
+        """
+        traces = cls(None if callable(spans) else spans)
+        traces._spans_of = spans if callable(spans) else None
         traces.__dict__["requests"] = _restored_requests(_frame(requests))
         traces.__dict__["ledger"] = _restored_ledger(_frame(ledger))
         return traces
@@ -64,12 +88,71 @@ class Traces:
         return ledger_rows(self._assembly)
 
     @cached_property
+    def spans(self) -> pa.Table:
+        """All spans, with those of loading and batches, as SPANS_SCHEMA; empty where nobody can give them.
+
+        From a store: of the latest MOST_TRACES requests.
+        """
+        return self.spans_of(self.requests["trace_id"].tail(MOST_TRACES))
+
+    def spans_of(self, trace_ids: pl.Series) -> pa.Table:
+        """Return the spans of some requests and all those of traces that are no requests."""
+        if self._spans_of is not None:
+            return self._spans_of(self._affordable(trace_ids)).select(SPANS_SCHEMA.names)
+        if self._spans is None:
+            return SPANS_SCHEMA.empty_table()
+        whole = self._staged
+        if len(trace_ids) == len(self.requests):
+            return whole
+        others = self.requests.filter(~pl.col("trace_id").is_in(trace_ids.implode()))["trace_id"]
+        left_out: Any = pa.array(others.to_list(), pa.utf8())
+        found: Any = pc.is_in(whole["trace_id"].cast(pa.utf8()), value_set=left_out)
+        return whole.filter(pc.invert(found))
+
+    def trees(self, *, fetch: bool = True) -> Assembly | None:
+        """Return the trees of all spans; None where nobody has any, or where they had to be fetched first."""
+        if self._spans is not None:
+            return self._assembly
+        return self.trees_of(self.spans) if fetch and len(self.spans) else None
+
+    def trees_of(self, spans: pa.Table) -> Assembly:
+        """Return the trees of some of these spans, read as these traces read theirs."""
+        return Traces.from_spans(spans, servers=self._servers)._assembly
+
+    def _affordable(self, trace_ids: pl.Series) -> pl.Series:
+        """Return the first of the requests, as many as have MOST_SPANS spans together."""
+        counts = self.requests.select("trace_id", "span_count").unique("trace_id", keep="first")
+        wanted = trace_ids.to_frame("trace_id").join(counts, on="trace_id", how="left", maintain_order="left")
+        return wanted.filter(pl.col("span_count").fill_null(1).cum_sum() <= MOST_SPANS)["trace_id"]
+
+    @property
+    def can_give_spans(self) -> bool:
+        """Whether `spans` can hold anything: the traces were built from spans, or a store can give them."""
+        return self._spans is not None or self._spans_of is not None
+
+    @property
+    def assembly(self) -> Assembly | None:
+        """The trees of the spans that the traces were built from; None where a store has to give them."""
+        return None if self._spans is None else self._assembly
+
+    @cached_property
+    def _staged(self) -> pa.Table:
+        """The span table with every column, once each, and the stages as they were found."""
+        spans = self._assembly.spans
+        stage = pl.Series([*spans.stage.values, None], dtype=pl.String).gather(
+            pl.Series(spans.stage.codes[: spans.recorded] % (len(spans.stage.values) + 1))
+        )
+        column: Any = stage
+        number = spans.table.column_names.index("stage")
+        return spans.table.set_column(number, "stage", column.to_arrow()).select(SPANS_SCHEMA.names)
+
+    @cached_property
     def _assembly(self) -> Assembly:
         from tailscope_analyzer._columns import read_spans
         from tailscope_analyzer._ledger import assemble
 
-        assert self._spans is not None  # noqa: S101  from_parts fills both frames instead
-        return assemble(read_spans(self._spans))
+        assert self._spans is not None  # noqa: S101  from_parts fills the frames instead
+        return assemble(read_spans(self._spans, self._servers))
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -81,6 +164,11 @@ class Traces:
 def ledger(traces: Traces) -> pl.DataFrame:
     """Return the ledger of the traces: the rows of the view `stages`."""
     return traces.ledger
+
+
+def assembly_of(traces: Traces, *, fetch: bool = True) -> Assembly | None:
+    """Return the trees of the spans; None where nobody has any, or where they had to be fetched first."""
+    return traces.trees(fetch=fetch)
 
 
 def _frame(table: pa.Table | pl.DataFrame) -> pl.DataFrame:

@@ -48,13 +48,15 @@ from tailscope_collector._sealed._upkeep import Upkeep
 from tailscope_collector._settings import Settings
 from tailscope_collector._settle import Settler
 from tailscope_collector._span_table import SpanReader
-from tailscope_collector._stages import stage_of_span
+from tailscope_collector._stages import StageOf
 from tailscope_collector._store import open_store
 from tailscope_collector.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    from tailscope_analyzer import Servers
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,7 @@ class Collector:
         http_port: int = 0,
         settings: Settings | None = None,
         security: Security | None = None,
+        servers: Servers | None = None,
     ) -> None:
         settings = settings or Settings()
         guards = guards_for(host, security or Security())
@@ -82,11 +85,11 @@ class Collector:
         self.store = open_store(DataDirectory(data), settings, create=True)
         undo: list[Callable[[], object]] = [self.store.close]
         try:
-            reader = SpanReader(Origins(self.store.next_origin_id()), stage_of_span, self.counters)
+            reader = SpanReader(Origins(self.store.next_origin_id()), StageOf(servers), self.counters)
             self.intake = Intake(load_decoder(), reader, Committer(self.store), self.counters, settings)
             self.metrics = MetricIntake(self.store, self.counters, settings)
             exports = Exports(self.counters)
-            self._settler = Settler(self.store, self.counters)
+            self._settler = Settler(self.store, self.counters, servers)
             policy = Policy.of(settings)
             clock = SteadyClock()
             self._sealer = Sealer(
@@ -111,7 +114,7 @@ class Collector:
             )
             self.queries = Queries(self.store, settings, self.counters, self._settler.settle)
             self.health = Health(self.store, self.intake, self.metrics, self.queries, self.counters)
-            self.questions = Questions(self.store, self.queries)
+            self.questions = Questions(self.store, self.queries, servers)
             self._grpc = GrpcReceiver(
                 self.intake,
                 self.metrics,

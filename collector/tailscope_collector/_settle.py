@@ -25,6 +25,7 @@ from tailscope_collector._runs import runs
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from tailscope_analyzer import Servers
     from tailscope_collector._counters import Counters
     from tailscope_collector._sealed._segments import Segments
     from tailscope_collector._store import Store
@@ -42,8 +43,9 @@ MOST_SPANS: Final = 250_000
 class Settler:
     """Brings requests and ledger up to date; thread-safe, one at a time."""
 
-    def __init__(self, store: Store, counters: Counters) -> None:
+    def __init__(self, store: Store, counters: Counters, servers: Servers | None = None) -> None:
         self._store = store
+        self._servers = servers
         self._counters = counters
         self._guard = threading.Lock()
         self._settled = -1
@@ -83,7 +85,7 @@ class Settler:
                 raise stopping()
             with self._store.segments.holding():
                 chunk = _Chunk.of(cursor, traces)
-                requests, ledger = _rows(cursor, chunk, self._store.segments)
+                requests, ledger = _rows(cursor, chunk, self._store.segments, self._servers)
             mark = upto if number == len(chunks) else None
             _replace(cursor, chunk, requests, ledger, mark=mark)
             self._counters.add("settled_traces_total", traces.num_rows)
@@ -138,10 +140,15 @@ def _windows(cursor: duckdb.DuckDBPyConnection, settled: int) -> Iterator[int]:
             spans = 0
 
 
-def _rows(cursor: duckdb.DuckDBPyConnection, chunk: _Chunk, segments: Segments) -> tuple[pa.Table, pa.Table]:
+def _rows(
+    cursor: duckdb.DuckDBPyConnection, chunk: _Chunk, segments: Segments, servers: Servers | None
+) -> tuple[pa.Table, pa.Table]:
     chosen = _arrow.without(chunk.traces, pa.array(list(chunk.sampled_out), pa.string()))
     first = int(chosen.column("first_seq").to_numpy().min()) if chosen.num_rows else 0
     is_huge = chosen.num_rows == 1 and chosen.column("span_count").to_numpy()[0] > MOST_SPANS
+    huge: dict[str, int] = {}
+    if is_huge:
+        huge[str(chosen.column("trace_id")[0])] = int(chosen.column("span_count").to_numpy()[0])
     cursor.register("chosen_traces", chosen)
     try:
         found = cursor.sql(_sql.query("spans_of_traces"), params={"first": first})
@@ -150,21 +157,34 @@ def _rows(cursor: duckdb.DuckDBPyConnection, chunk: _Chunk, segments: Segments) 
             cursor.execute(
                 "set variable chosen_spans = $files", {"files": segments.files("spans", chunk.segments)}
             )
-            found = cursor.sql(_sql.query("sealed_spans_of_traces")).limit(
-                MOST_SPANS * chosen.num_rows - (spans.num_rows if is_huge else 0)
-            )
+            huge.update(cursor.execute(_sql.query("huge_traces"), {"most": MOST_SPANS}).fetchall())
+            found = cursor.sql(_sql.query("sealed_spans_of_traces"))
+            if huge:
+                found = _at_most(found, MOST_SPANS - spans.num_rows if is_huge else MOST_SPANS)
             sealed = found.to_arrow_table()
             spans = pa.concat_tables([spans, sealed.select(spans.column_names).cast(spans.schema)])
     finally:
         cursor.unregister("chosen_traces")
-    traces = Traces.from_spans(spans)
-    requests = traces.requests
-    if is_huge:
-        requests = requests.with_columns(
-            complete=pl.lit(False),
-            span_count=pl.lit(int(chosen.column("span_count").to_numpy()[0]), pl.Int64),
-        )
-    return requests.to_arrow(), traces.ledger.to_arrow()
+    traces = Traces.from_spans(spans, servers=servers)
+    return _marked(traces.requests, huge).to_arrow(), traces.ledger.to_arrow()
+
+
+def _at_most(spans: duckdb.DuckDBPyRelation, most: int) -> duckdb.DuckDBPyRelation:
+    """Return so many spans of each trace."""
+    numbered = spans.project("*, row_number() over (partition by trace_id) as number_in_trace")
+    return numbered.filter(f"number_in_trace <= {most}").project("* exclude (number_in_trace)")
+
+
+def _marked(requests: pl.DataFrame, cut: dict[str, int]) -> pl.DataFrame:
+    """Say of traces that were cut that they are, and how many spans they have."""
+    if not cut:
+        return requests
+    is_cut = pl.col("trace_id").is_in(list(cut))
+    count = pl.col("trace_id").replace_strict(cut, default=None, return_dtype=pl.Int64)
+    return requests.with_columns(
+        complete=pl.col("complete") & ~is_cut,
+        span_count=pl.when(is_cut).then(count).otherwise("span_count"),
+    )
 
 
 def with_attribute_maps(spans: pa.Table) -> pa.Table:

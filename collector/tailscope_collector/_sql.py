@@ -90,6 +90,7 @@ QUERIES: Final = (
     "delete_segments",
     "delete_traces",
     "eligible_traces",
+    "huge_traces",
     "insert_finding",
     "insert_kept",
     "insert_kept_traces",
@@ -137,6 +138,7 @@ QUERIES: Final = (
     "spans_of_traces",
     "spans_to_seal",
     "stored_suspects",
+    "traces_beside",
     "update_resettled",
 )
 

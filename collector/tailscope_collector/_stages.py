@@ -1,12 +1,11 @@
 """The stage of each span, asked of the analyzer once per distinct combination.
 
-Owns a memo of (scope, operation, kind, explicit stage); a batch of 8 k spans has a handful of them. Decides
-nothing itself.
+Owns a memo of (scope, operation, kind, explicit stage, telling attribute); a batch of 8 k spans has a handful
+of them. Decides nothing itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,25 +13,56 @@ import numpy as np
 import pyarrow as pa
 
 from tailscope.conventions import SPAN_KINDS, STAGE
-from tailscope_analyzer import stage_of
+from tailscope_analyzer import known_servers
 from tailscope_collector._arrow import array, filled
 
 if TYPE_CHECKING:
+    from tailscope_analyzer import Servers
     from tailscope_collector._arrow import Column, Int64s
     from tailscope_collector._attributes import Attributes
     from tailscope_collector._origins import Origin
 
-StageOf = Callable[[str, str, str, str | None], str | None]
-"""(scope, operation, kind, tailscope.stage attribute) -> stage."""
-
 MEMO_LIMIT: Final = 65_536
 
-_Key = tuple[str, str, int, str | None]
+_Told = tuple[str, str]
+"""The key and value of an attribute that tells a stage."""
+
+_Key = tuple[str, str, int, str | None, _Told | None]
 
 
-def stage_of_span(scope: str, operation: str, kind: str, explicit: str | None) -> str | None:
-    """Return the analyzer's stage of a span."""
-    return stage_of(scope=scope, operation=operation, kind=kind, explicit=explicit)
+@dataclass(frozen=True, slots=True)
+class StageOf:
+    """Asks the analyzer's table of servers for the stage of a span; the known servers if none is given."""
+
+    servers: Servers | None = None
+
+    def __call__(
+        self, scope: str, operation: str, kind: str, explicit: str | None, told: _Told | None = None
+    ) -> str | None:
+        """Return the stage of a span, by its `tailscope.stage` (`explicit`), names and telling attribute."""
+        return self._table.stage_of(
+            scope=scope,
+            operation=operation,
+            kind=kind,
+            explicit=explicit,
+            attributes=dict([told]) if told else None,
+        )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The attributes that tell stages, best first."""
+        return self._table.stage_keys
+
+    def tells(self, told: _Told) -> bool:
+        """Tell whether the table knows the value of that attribute."""
+        return self._table.told(dict([told])) is not None
+
+    @property
+    def _table(self) -> Servers:
+        return self.servers or known_servers()
+
+
+stage_of_span: Final = StageOf()
 
 
 @dataclass(slots=True)
@@ -57,26 +87,47 @@ class Stages:
         names = operations.dictionary_encode()
         texts: list[str] = names.dictionary.to_pylist()
         explicit, explicit_codes = _explicit(attributes)
+        told, told_codes = self._told(attributes)
         code: Int64s = names.indices.to_numpy().astype(np.int64)
         parts = (len(scopes), scope_codes), (len(SPAN_KINDS), kinds), (len(explicit), explicit_codes)
-        for width, more in parts:
+        for width, more in (*parts, (len(told), told_codes)):
             code = code * width + more
         distinct, which = np.unique(code, return_inverse=True)
         stages: list[str | None] = []
         for number in map(int, distinct):
-            rest, of_explicit = divmod(number, len(explicit))
+            rest, of_told = divmod(number, len(told))
+            rest, of_explicit = divmod(rest, len(explicit))
             rest, kind = divmod(rest, len(SPAN_KINDS))
             operation, scope = divmod(rest, len(scopes))
-            stages.append(self._stage((scopes[scope], texts[operation], kind, explicit[of_explicit])))
+            key = scopes[scope], texts[operation], kind, explicit[of_explicit], told[of_told]
+            stages.append(self._stage(key))
         return array(stages, pa.string()).take(array(which))
 
     def _stage(self, key: _Key) -> str | None:
         if key not in self._memo:
             if len(self._memo) >= MEMO_LIMIT:
                 self._memo.clear()
-            scope, operation, kind, explicit = key
-            self._memo[key] = self.ask(scope, operation, SPAN_KINDS[kind], explicit)
+            scope, operation, kind, explicit, told = key
+            self._memo[key] = self.ask(scope, operation, SPAN_KINDS[kind], explicit, told)
         return self._memo[key]
+
+    def _told(self, attributes: Attributes) -> tuple[list[_Told | None], Int64s]:
+        """Return the attributes that tell a stage, none first, and the place of each span's in that list."""
+        told: list[_Told | None] = [None]
+        codes = np.zeros(attributes.owners, dtype=np.int64)
+        for key in reversed(self.ask.keys):  # the best is written last
+            positions = attributes.positions_of(key)
+            if not len(positions):
+                continue
+            texts = attributes.texts.take(array(positions)).dictionary_encode()
+            place = np.zeros(len(texts.dictionary) + 1, dtype=np.int64)  # the last is null's
+            for number, text in enumerate(texts.dictionary.to_pylist()):
+                if self.ask.tells((key, text)):
+                    place[number] = len(told)
+                    told.append((key, text))
+            of = place[filled(texts.indices, -1).to_numpy()]
+            codes[attributes.owner_of(positions)[of > 0]] = of[of > 0]
+        return told, codes
 
 
 def _explicit(attributes: Attributes) -> tuple[list[str | None], Int64s]:

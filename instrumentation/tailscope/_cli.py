@@ -19,6 +19,8 @@ COMMANDS = {
     "dashboard": ("dashboard", "look at the requests of a running collector or a data directory"),
     "sql": ("analyzer", "ask with SQL"),
     "report": ("analyzer", "why the tail is slow: milliseconds per stage, with intervals"),
+    "compare": ("analyzer", "what became slower between windows, versions or files; a gate for builds"),
+    "whatif": ("analyzer", "predicted percentiles if a stage, a queue or a batch changed"),
     "trace": ("analyzer", "one trace: waterfall, critical path, ledger"),
     "import": ("collector", "load trace files"),
     "run": ("", "start a Python service with the instrumentation on, without a change of its code"),

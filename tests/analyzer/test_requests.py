@@ -198,6 +198,7 @@ def test_a_callee_whose_clock_is_behind_is_moved_into_its_call() -> None:
     assert traces.requests["skewed"].to_list() == [True]
     assert "The clock of b is behind its caller's by 3600000.000 ms" in detail["notes"][0]
     assert detail["spans"][1]["start_unix_nano"] == T0 - 3_600_000_000_000
+    assert [one["moved_ns"] for one in detail["spans"]] == [0, 3_600_020_000_000, 3_600_020_000_000]
 
 
 def test_real_files_with_broken_clocks_are_judged() -> None:

@@ -117,6 +117,22 @@ def test_stages_are_the_analyzers_mapping(bench: Bench) -> None:
     assert bench.rows("select stage from spans order by span_id") == [("inference",), ("queue",), (None,)]
 
 
+def test_an_attribute_tells_the_stage_of_a_span_that_no_name_tells_of(bench: Bench) -> None:
+    llm, chain = {"openinference.span.kind": "LLM"}, {"openinference.span.kind": "CHAIN"}
+    bench.ingest(
+        body(
+            SpanSpec(span=1, name="step", attributes=llm),
+            SpanSpec(span=2, name="run_model", attributes=chain),
+            SpanSpec(span=3, name="auth", attributes=llm),
+            SpanSpec(span=4, name="step", attributes=llm | {"tailscope.stage": "queue"}),
+            SpanSpec(span=5, name="step", attributes={"gen_ai.operation.name": "sonnet"}),
+        )
+    )
+
+    found = [stage for (stage,) in bench.rows("select stage from spans order by span_id")]
+    assert found == ["inference", None, "auth", "queue", None]
+
+
 def test_a_service_without_a_name_is_one_visible_bucket(bench: Bench) -> None:
     bench.ingest(body(SpanSpec(service="", attributes={"service.name": "not the resource"})))
 

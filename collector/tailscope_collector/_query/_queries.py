@@ -152,6 +152,12 @@ class Queries:
             raise QueryError(f"The answer has over {most_rows} rows.", code="too_large", status=413)
         return answer.table
 
+    @contextmanager
+    def reading(self, *, abandoned: threading.Event | None = None) -> Generator[duckdb.DuckDBPyConnection]:
+        """Give a cursor for our own queries that need nothing settled: a snapshot, watched as a report is."""
+        with self._asked([], REPORT_FACTOR * self._settings.query_bytes, abandoned) as (_, cursor):
+            yield cursor
+
     def close(self) -> None:
         """End what runs and take no more; safe to call twice."""
         self._closing.set()

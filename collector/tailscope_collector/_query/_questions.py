@@ -19,11 +19,20 @@ from tailscope_collector._settle import with_attribute_maps
 if TYPE_CHECKING:
     import threading
 
+    import polars as pl
+
+    from tailscope_analyzer import Servers
     from tailscope_collector._query._queries import Queries
     from tailscope_collector._store import Store
 
 TRACE_SPANS: Final = 150_000
 """Most spans that are described at a time: each takes 3 kB of memory meanwhile."""
+
+LONGEST_LOAD_NS: Final = 600 * 10**9
+"""How long before the first request a load may have begun that still runs beside it."""
+
+MOST_BESIDE: Final = 5_000
+"""Traces of loads and batches that are read beside those of requests."""
 
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -31,8 +40,9 @@ _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 class Questions:
     """Answers what is more than SQL; thread-safe."""
 
-    def __init__(self, store: Store, queries: Queries) -> None:
+    def __init__(self, store: Store, queries: Queries, servers: Servers | None = None) -> None:
         self._store = store
+        self._servers = servers
         self._queries = queries
 
     def traces(self, selection: Selection, *, abandoned: threading.Event | None = None) -> Traces:
@@ -54,7 +64,12 @@ class Questions:
                     "Narrow it with since and until, or raise --query-rows.",
                     code="too_many_rows",
                 )
-        return Traces.from_parts(requests.table, ledger.table)
+        between = _first_and_last(requests.table)
+        return Traces.from_parts(
+            requests.table,
+            ledger.table,
+            spans=lambda trace_ids: self._spans_of(trace_ids, between, abandoned=abandoned),
+        )
 
     def report(
         self, selection: Selection, *, percentile: float, abandoned: threading.Event | None = None
@@ -77,7 +92,28 @@ class Questions:
                 code="too_large",
                 status=413,
             )
-        return _with_extras(trace_detail(spans), spans)
+        return _with_extras(trace_detail(spans, servers=self._servers), spans)
+
+    def _spans_of(
+        self, trace_ids: pl.Series, between: tuple[int, int], *, abandoned: threading.Event | None
+    ) -> pa.Table:
+        """Return the spans of some requests and of what was loaded or ran in batches between two moments."""
+        first, last = between
+        window = {"first": first - LONGEST_LOAD_NS, "last": last, "most": MOST_BESIDE}
+        with self._queries.reading(abandoned=abandoned) as cursor:
+            beside = cursor.sql(_sql.query("traces_beside"), params=window).to_arrow_table()
+            wanted: list[str] = [*trace_ids.to_list(), *beside.column("trace_id").to_pylist()]
+            cursor.register("chosen_traces", pa.table({"trace_id": pa.array(wanted, pa.string())}))
+            spans = with_attribute_maps(
+                cursor.sql(_sql.query("spans_of_traces"), params={"first": 0}).to_arrow_table()
+            )
+            places = self._store.segments.of_traces(cursor, wanted)
+            if places:
+                files = self._store.segments.files("spans", places)
+                cursor.execute("set variable chosen_spans = $files", {"files": files})
+                sealed = cursor.sql(_sql.query("sealed_spans_of_traces")).to_arrow_table()
+                spans = pa.concat_tables([spans, sealed.select(spans.column_names).cast(spans.schema)])
+        return spans
 
     def _spans(self, trace_id: str) -> pa.Table:
         """Return the spans of one trace, sealed or not, in order of start and span id."""
@@ -94,6 +130,11 @@ class Questions:
                 sealed = cursor.sql(_sql.query("sealed_spans_of_trace"), params=asked).to_arrow_table()
                 spans = pa.concat_tables([spans, sealed.select(spans.column_names).cast(spans.schema)])
         return _arrow.ordered(spans, "start_unix_nano", "span_id")
+
+
+def _first_and_last(requests: pa.Table) -> tuple[int, int]:
+    started = requests.column("start_unix_nano").to_numpy()
+    return (int(started.min()), int(started.max())) if len(started) else (0, 0)
 
 
 def _with_extras(detail: dict[str, Any], spans: pa.Table) -> dict[str, Any]:

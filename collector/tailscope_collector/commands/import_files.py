@@ -10,13 +10,15 @@ import argparse
 import os
 import sys
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tailscope.conventions import DEFAULT_DATA_DIR, ENV_DATA, ENV_URL
-from tailscope_analyzer import AnalyzerError
+from tailscope_analyzer import AnalyzerError, Selection, SourceError, Traces
 from tailscope_analyzer._client import connect_with
 from tailscope_analyzer._credentials import ENV_TOKEN_FILE, Credentials, Side, credentials
 from tailscope_collector._decoders import load_decoder
@@ -101,6 +103,30 @@ def main(argv: list[str]) -> int:
         sender.close()
     _say(tally.sentences(len(args.files), sender.place, sender.duplicates()))
     return 0 if tally.is_clean else 1
+
+
+def read_files(files: list[str]) -> Traces:
+    """Read files into a store of their own and return their requests; raises SourceError."""
+    tally = Tally()
+    with TemporaryDirectory(prefix="tailscope-") as work:
+        data = str(Path(work) / "data")
+        sender = open_sender(None, data, Credentials())
+        try:
+            _import(files, Reading(load_decoder(), None, ""), sender, tally)
+        finally:
+            sender.close()
+        if not tally.is_clean:
+            said = [line for line in tally.sentences(len(files), sender.place, 0) if line.strip()]
+            if not tally.spans:
+                raise SourceError(said[0])
+            _say(said)
+        source = open_data(data)
+        try:
+            traces = source.traces(Selection())
+            # The store is gone when its requests are looked at.
+            return Traces.from_parts(traces.requests, traces.ledger, spans=traces.spans)
+        finally:
+            source.close()
 
 
 def _given(args: argparse.Namespace, side: Side) -> Credentials:

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Final
 
 from tailscope.conventions import DEFAULT_DATA_DIR, DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, ENV_DATA
+from tailscope_analyzer import InputError, load_servers
 from tailscope_collector._collector import Collector
 from tailscope_collector._lifetime import Lifetime
 from tailscope_collector._logging import COMMAND, FORMS, LEVELS, set_up_logging
@@ -67,6 +68,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--log-level", choices=LEVELS, default="info", help="least of what is logged (default: %(default)s)"
     )
+    made.add_argument(
+        "--servers",
+        metavar="FILE",
+        help="TOML table of servers beyond those that Tailscope knows: which of their spans, attributes and "
+        "events are which stage (docs/servers.md)",
+    )
     add_security_flags(made)
     for setting in fields(Settings):
         made.add_argument(
@@ -113,6 +120,7 @@ def main(argv: list[str]) -> int:
             http_port=args.http_port,
             settings=settings,
             security=security_of(args),
+            servers=load_servers(args.servers) if args.servers else None,
         ) as collector:
             log.info(
                 "Collecting into %s: OTLP/gRPC %s, OTLP/HTTP and SQL %s",
@@ -123,7 +131,7 @@ def main(argv: list[str]) -> int:
             )
             lifetime.serve(collector)
         log.info("Stopped.", extra={"event": "stopped"})
-    except CollectorError as error:
+    except (CollectorError, InputError) as error:
         log.error("%s", error)
         return 1
     return 0

@@ -1,0 +1,106 @@
+"""Which claims are worth saying, how much each explains and how sure that is.
+
+Owns the floor, the error control over detectors and the intervals; the same for every cause.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from tailscope_analyzer._causes._cause import Cause
+from tailscope_analyzer._causes._netting import in_turn, net
+from tailscope_analyzer._parts import Part, Parts
+from tailscope_analyzer._quantile import Smoother, effective_size
+from tailscope_analyzer._resample import resample
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tailscope_analyzer._causes._cause import Claim, Detector, Fix
+    from tailscope_analyzer._evidence import Evidence
+
+FLOOR: Final = 0.1
+"""Of the excess; what explains less would not be felt if it were gone."""
+ERROR_RATE: Final = 0.05
+"""Share of healthy windows in which anything at all may be claimed."""
+TRACES: Final = 5
+"""Requests named for each cause: those that it costs most."""
+
+
+def judge(evidence: Evidence, claims: Sequence[Claim], detectors: Sequence[Detector]) -> tuple[Cause, ...]:
+    """Return the causes that hold, the largest share first; nothing where nothing is significant."""
+    if not evidence.excess_ms > 0:
+        return ()
+    # Bonferroni over the detectors: each has already paid for what it chose among.
+    left = in_turn(evidence, (claim for claim in claims if claim.p_value <= ERROR_RATE / len(detectors)))
+    while True:
+        netted = net(evidence, left)
+        intervals = _intervals(evidence, netted)
+        holds = [
+            _share(evidence, claim) >= FLOOR and low > 0
+            for claim, (low, _) in zip(netted, intervals, strict=True)
+        ]
+        if all(holds):
+            break
+        # What does not hold leaves its time to those after it.
+        left = [claim for claim, does in zip(left, holds, strict=True) if does]
+    fixes = {detector.cause: detector.fixes for detector in detectors}
+    causes = [_cause(evidence, *one, fixes) for one in zip(netted, intervals, strict=True)]
+    return tuple(sorted(causes, key=lambda cause: (-cause.share_of_tail, cause.cause, cause.service)))
+
+
+def _share(evidence: Evidence, claim: Claim) -> float:
+    return evidence.excess(claim.ms.sum(axis=1)) / evidence.excess_ms
+
+
+def _intervals(evidence: Evidence, claims: Sequence[Claim]) -> list[tuple[float, float]]:
+    """Return a 95 % interval of each claim's excess in ms, from resamples of the requests."""
+    if not claims:
+        return []
+    fastest_first = np.lexsort((np.arange(len(evidence)), evidence.duration_ms))
+    explained = np.stack([claim.ms.sum(axis=1) for claim in claims], axis=1)[fastest_first]
+    weight = evidence.weight[fastest_first]
+    split = Parts(
+        trace_ids=evidence.requests["trace_id"],
+        duration_ms=evidence.duration_ms[fastest_first],
+        weight=weight,
+        matrix=csr_array(explained),
+        parts=[Part(str(number), "", "") for number in range(len(claims))],
+    )
+    smoothers = (
+        Smoother(effective_size(weight, 0.5), 0.5),
+        Smoother(effective_size(weight, evidence.percentile), evidence.percentile),
+    )
+    typical, tail = resample(split, smoothers, faster_half=evidence.faster_half)
+    low, high = np.quantile(tail - typical, [0.025, 0.975], axis=0)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def _cause(
+    evidence: Evidence,
+    claim: Claim,
+    interval: tuple[float, float],
+    fixes: Mapping[str, tuple[Fix, ...]],
+) -> Cause:
+    by_column = [evidence.excess(claim.ms[:, at]) for at in range(len(claim.columns))]
+    largest = evidence.parts[claim.columns[int(np.argmax(by_column))]]
+    ms = claim.ms.sum(axis=1)
+    # In the order of what each costs the percentile; those beyond it hardly enter it, so by ms where equal.
+    costly = np.lexsort((-ms, -(ms * evidence.tail_weight)))[:TRACES]
+    return Cause(
+        cause=claim.cause,
+        service=largest.service,
+        stage=largest.stage,
+        share_of_tail=_share(evidence, claim),
+        excess_ms=evidence.excess(ms),
+        confidence=claim.confidence,
+        summary=claim.summary,
+        evidence=claim.proofs,
+        fix=fixes[claim.cause],
+        traces=tuple(str(evidence.requests["trace_id"][int(row)]) for row in costly if ms[row] > 0),
+        ci95_ms=interval,
+        requests=round(float(evidence.weight[claim.struck].sum())),
+    )

@@ -1,0 +1,1 @@
+"""How right the analyzer is, measured on data whose truth is known."""
