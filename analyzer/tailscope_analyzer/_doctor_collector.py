@@ -37,7 +37,7 @@ TODO: Final = {
     "malformed": "Its sender speaks no OTLP there: look at the exporter's protocol and at proxies between.",
     "unsupported": "Send application/x-protobuf or application/json, with gzip, deflate, zstd or no coding.",
     "too_large": "Let senders make smaller batches, or raise --max-request-mb.",
-    "not_received": "A client gave up, or its gRPC message is over --max-request-mb: smaller batches, or raise it.",
+    "not_received": "A client gave up, or sent over --max-request-mb: let it make smaller batches.",
     "overloaded": "Senders try again, and drop when that takes too long: give it CPUs, or raise --queue-mb.",
     "unavailable": "Senders try again; the log of the collector says why commits failed.",
     "other": "The log of the collector says why.",

@@ -42,7 +42,7 @@ is an answer.
 | `fix` | what to try, with its source |
 
 A cause is said if it explains at least 10 % of the excess, if the interval of that is above zero, and if
-chance would show such a pattern in less than 5 % of healthy windows (Bonferroni over all detectors).
+chance would show such a pattern in less than 5 % of healthy windows (Bonferroni over the patterns seen).
 Below 300 requests causes are those of p95, below 60 those of p90; a note says so. Above 50,000 requests
 they are sought in 20,000 of them: the slowest, and four whole stretches of the others.
 """

@@ -26,6 +26,8 @@ FLOOR: Final = 0.1
 """Of the excess; what explains less would not be felt if it were gone."""
 ERROR_RATE: Final = 0.05
 """Share of healthy windows in which anything at all may be claimed."""
+LEAST_SEEN: Final = 10
+"""Patterns that are paid for at least: the rate above then holds with room."""
 TRACES: Final = 5
 """Requests named for each cause: those that it costs most."""
 
@@ -34,8 +36,10 @@ def judge(evidence: Evidence, claims: Sequence[Claim], detectors: Sequence[Detec
     """Return the causes that hold, the largest share first; nothing where nothing is significant."""
     if not evidence.excess_ms > 0:
         return ()
-    # Bonferroni over the detectors: each has already paid for what it chose among.
-    left = in_turn(evidence, (claim for claim in claims if claim.p_value <= ERROR_RATE / len(detectors)))
+    # Bonferroni over the patterns that were seen: each has already paid for what it chose among, and a
+    # detector that has nothing to look at cannot be wrong.
+    seen = max(sum(claim.support == "inferred" for claim in claims), LEAST_SEEN)
+    left = in_turn(evidence, (claim for claim in claims if claim.p_value <= ERROR_RATE / seen))
     while True:
         netted = net(evidence, left)
         intervals = _intervals(evidence, netted)

@@ -19,6 +19,9 @@ MODULES: Final = (
     "_firsts",
     "_adapters",
     "_blocking",
+    "_queues",
+    "_calls",
+    "_groups",
 )
 """Each has `DETECTORS`, a tuple."""
 
