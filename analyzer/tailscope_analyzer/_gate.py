@@ -77,21 +77,26 @@ def _latency(comparison: Comparison, rule: Rule) -> Verdict:
 
 
 def _part(comparison: Comparison, rule: Rule) -> Verdict:
+    """Judge every row of the stage or service by itself: the largest may be chance, and a smaller one not."""
     kind, _, name = rule.what.partition(":")
     stages = [row for row in comparison.stages if getattr(row, kind) == name]
     rows: list[StageShift | ServiceShift] = [*stages]
     if kind == "service":
         rows = [row for row in comparison.services if row.service == name]
-    worst = max(rows, key=lambda row: row.excess_ms, default=None)
-    baseline_ms = worst.baseline_ms if isinstance(worst, StageShift) else sum(s.baseline_ms for s in stages)
-    if worst is None:
-        return Verdict(rule, False, f"there is no {kind} {name} on either side")
+    if not rows:
+        return Verdict(rule, True, f"{kind} {name} cannot be judged: it is on neither side")
+    whole_ms = sum(row.baseline_ms for row in stages)
+    over = [row for row in rows if row.excess_ms > _limit_ms(rule, _baseline_ms(row, whole_ms))]
+    sure = [row for row in over if row.significant]
+    worst = max(sure or over or rows, key=lambda row: row.excess_ms)
     moved = f"{kind} {name} takes {milliseconds(worst.excess_ms)} more per request"
-    if worst.excess_ms <= _limit_ms(rule, baseline_ms):
+    if not over:
         return Verdict(rule, False, f"{moved}, within the limit")
-    if not worst.significant:
-        return Verdict(rule, False, f"{moved}, which can be chance")
-    return Verdict(rule, True, moved)
+    return Verdict(rule, True, moved) if sure else Verdict(rule, False, f"{moved}, which can be chance")
+
+
+def _baseline_ms(row: StageShift | ServiceShift, whole_ms: float) -> float:
+    return row.baseline_ms if isinstance(row, StageShift) else whole_ms
 
 
 def _limit_ms(rule: Rule, baseline_ms: float) -> float:

@@ -110,11 +110,12 @@ def test_what_does_not_hold_leaves_its_time_to_the_next() -> None:
     assert [(one.cause, round(one.share_of_tail, 1)) for one in causes] == [("retries", 1.0)]
 
 
-def test_more_detectors_ask_for_more_evidence() -> None:
-    weak = claim(EVIDENCE, 1e9, p_value=0.01)
+def test_more_patterns_ask_for_more_evidence() -> None:
+    weak, nothing = claim(EVIDENCE, 1e9, p_value=0.004), claim(EVIDENCE, 0.0, p_value=1.0)
 
     assert judge(EVIDENCE, [weak], [detector("gc_pause")])
-    assert not judge(EVIDENCE, [weak], [detector("gc_pause")] * 6)
+    assert judge(EVIDENCE, [weak, *[nothing] * 9], [detector("gc_pause")])
+    assert not judge(EVIDENCE, [weak, *[nothing] * 12], [detector("gc_pause")])
 
 
 def test_a_contrast_subtracts_what_the_others_have_too() -> None:

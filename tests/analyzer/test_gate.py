@@ -72,8 +72,11 @@ def test_a_latency_that_too_few_requests_carry_fails_and_says_so() -> None:
     assert "cannot be judged from 60 and 60 requests" in verdict.reason
 
 
-def test_a_stage_that_nobody_has_passes_and_is_named() -> None:
-    assert decided(slower(1.0), "stage:nosuch>1ms").reason == "there is no stage nosuch on either side"
+def test_a_stage_that_nobody_has_fails_and_is_named() -> None:
+    verdict = decided(slower(1.0), "stage:nosuch>1ms")
+
+    assert verdict.failed, "a misspelt rule must not be green"
+    assert verdict.reason == "stage nosuch cannot be judged: it is on neither side"
 
 
 def test_the_text_begins_with_the_answer_and_the_rules() -> None:

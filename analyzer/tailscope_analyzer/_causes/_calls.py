@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from tailscope_analyzer._evidence import Evidence
 
 GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
-CONNECTS: Final = r"(?i)^(tls|tcp|dns|ssl|http)?[._ ]?(connect|handshake|lookup|resolve)$"
-"""Names of spans that set up a connection: `tls.connect` and its like."""
+CONNECTS: Final = r"(?i)^(network|tls|tcp|dns|ssl|http)?[._ ]?(connect|handshake|lookup|resolve)$"
+"""Names of spans that set up a connection: `network.connect`, `tls.connect` and their like."""
+HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
+LEAST_FAILURE: Final = 400
+"""HTTP statuses from here on are failures, whether or not the span says `error`."""
 
 
 def _differing(evidence: Evidence, struck: Bools) -> list[int]:
@@ -64,7 +67,8 @@ def _retries(evidence: Evidence) -> list[Claim]:
                     sql_of_keys((RETRY_COUNT,))
                     if direct
                     else "select trace_id, operation, count(*) as calls from spans where kind = 'client' and "
-                    "status = 'error' group by all order by calls desc limit 100",
+                    "(status = 'error' or try_cast(attributes['http.response.status_code'] as double) "
+                    ">= 400) group by all order by calls desc limit 100",
                 ),
             ),
             p_value=compared.p_value,
@@ -76,11 +80,19 @@ def _retries(evidence: Evidence) -> list[Claim]:
 
 def _called_again(evidence: Evidence) -> Bools:
     """Tell which requests make a call again that has failed: the same operation and peer, first an error."""
-    calls = evidence.spans.filter((pl.col("kind") == "client") & (pl.col("request") >= 0))
+    refused = (
+        evidence.attributes.filter(pl.col("key").is_in(HTTP_STATUS))
+        .filter(pl.col("value").cast(pl.Float64, strict=False) >= LEAST_FAILURE)["span"]
+        .unique()
+    )
+    calls = evidence.spans.with_row_index("span").filter(
+        (pl.col("kind") == "client") & (pl.col("request") >= 0)
+    )
+    failed = (pl.col("status") == "error") | pl.col("span").cast(pl.Int64).is_in(refused.implode())
     again = (
         calls.sort("start_ns")
         .group_by("request", "parent", "service", "operation", "peer", maintain_order=True)
-        .agg(calls=pl.len(), failed=(pl.col("status") == "error").slice(0, pl.len() - 1).all())
+        .agg(calls=pl.len(), failed=failed.slice(0, pl.len() - 1).all())
         .filter((pl.col("calls") > 1) & pl.col("failed"))
     )
     found = np.zeros(len(evidence), dtype=bool)
@@ -96,11 +108,13 @@ def _connections(evidence: Evidence) -> list[Claim]:
     spent = np.zeros(len(evidence))
     spent[setup["request"].to_numpy()] = setup["ms"].to_numpy()
     struck = spent > np.median(spent)
-    columns = [
-        at
-        for at, part in enumerate(evidence.parts)
-        if part.stage == "network" or part.category in ("dependency", "gap")
-    ]
+    # Beneath a call the time is the connecting span's own, in whatever stage the call belongs to.
+    callers = set(made["service"])
+    columns = (
+        [at for at in _differing(evidence, struck) if evidence.parts[at].service in callers]
+        if struck.any()
+        else []
+    )
     compared = contrast(evidence.ms(columns), struck) if columns else None
     if compared is None:
         return []
@@ -120,9 +134,8 @@ def _connections(evidence: Evidence) -> list[Claim]:
                     f"With a connection to set up their calls take {compared.struck_ms:,.0f} ms "
                     f"(median), without "
                     f"{compared.others_ms:,.0f} ms.",
-                    "select trace_id, service, operation, duration_ms from spans where operation like "
-                    "'%connect%' "
-                    "order by duration_ms desc limit 100",
+                    "select trace_id, service, operation, duration_ms from spans where "
+                    f"regexp_matches(operation, {quoted(CONNECTS)}) order by duration_ms desc limit 100",
                 ),
             ),
             p_value=compared.p_value,

@@ -83,7 +83,7 @@ def _batch_window(evidence: Evidence) -> list[Claim]:
                     Proof(
                         f"{int(long.sum()):,} requests wait for {MOSTLY:.0%} to 100 % of the window, in "
                         f"batches "
-                        f"of {np.nanmedian(size[held]):g} (median) where {np.nanmedian(most):g} fit.",
+                        f"{_filled(size[held], most)}.",
                         _sql(service),
                     ),
                 ),
@@ -92,6 +92,16 @@ def _batch_window(evidence: Evidence) -> list[Claim]:
             )
         )
     return claims
+
+
+def _filled(size: Floats, most: Floats) -> str:
+    """Say how full batches are, as far as anybody tells."""
+    told = [
+        f"{word} {np.nanmedian(values):g}{rest}"
+        for values, word, rest in ((size, "of", " (median)"), (most, "where", " fit"))
+        if np.isfinite(values).any()
+    ]
+    return " ".join(told) or "of an unknown size"
 
 
 def _head_of_line(evidence: Evidence) -> list[Claim]:
@@ -149,7 +159,7 @@ def _behind(evidence: Evidence, service: str, large: Bools) -> Floats:
     found = np.zeros(len(evidence))
     for server in queued["server"].unique().sort():
         there = inside.filter(pl.col("server") == server)
-        there = there.filter(pl.Series(large[there["request"].to_numpy()]))
+        there = there.filter(pl.Series(large[there["request"].to_numpy()])).sort("start_ns")
         waits = queued.filter(pl.col("server") == server)
         if not len(there):
             continue
@@ -261,6 +271,8 @@ def _grows_with(spent: Floats, among: Floats) -> bool:
     if known.sum() < 20 or among[known].max() < LEAST_RANGE * among[known].min():
         return False
     x, y = np.log(among[known]), np.log(spent[known])
+    if not (np.ptp(x) > 0 and np.ptp(y) > 0):
+        return False  # a correlation with what never varies is not defined
     slope, correlation = np.polyfit(x, y, 1)[0], np.corrcoef(x, y)[0, 1]
     return bool(slope >= SERIAL and correlation > 0 and correlation**2 >= EXPLAINED)
 
