@@ -59,6 +59,10 @@ class GrpcBodies:
                     self._lost()
                 raise  # the call has ended: there is nobody to answer
             self._inflow.received(len(message or b""))
+        if message is None and not context.is_active():
+            # The end of the call sometimes comes as the end of its messages.
+            self._lost()
+            raise grpc.RpcError
         if message is None:
             raise MalformedRequestError("The call brings no message.")
         coding = coding_of(message)

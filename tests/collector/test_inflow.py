@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import pytest
@@ -214,7 +214,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(inflow: Inflow) -> None:
 
 def test_a_call_without_a_message_is_told(inflow: Inflow) -> None:
     with pytest.raises(MalformedRequestError, match="no message"):
-        bodies(inflow).read(iter(()), Any)
+        bodies(inflow).read(iter(()), cast("Any", _Active()))
 
 
 def test_bombs_over_grpc_are_answered_and_the_next_call_is_served(tmp_path: Path) -> None:
@@ -263,6 +263,11 @@ def test_a_refused_message_is_let_go_at_once(tmp_path: Path, monkeypatch: pytest
             collector.intake._held_bytes = 0
 
 
+class _Active:
+    def is_active(self) -> bool:
+        return True
+
+
 class _Holder:
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
@@ -279,6 +284,7 @@ def test_a_message_over_the_limit_of_grpc_is_counted(tmp_path: Path) -> None:
 
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         deadline = time.monotonic() + DEADLINE_S
-        while collector.counters.value("requests_refused_total", reason="not_received") < 1:
+        # gRPC may end the messages before it ends the call: then there seems to be none.
+        while collector.counters.value("requests_refused_total") < 1:
             assert time.monotonic() < deadline, "it was not counted"
             time.sleep(0.01)
