@@ -46,23 +46,32 @@ class Parts:
     parts: list[Part]
 
 
-def split_requests(traces: Traces) -> Parts:
-    """Order the requests that count and lay out their parts; one of weight 0 stands for none and does not."""
-    requests = (
-        traces.requests.filter(pl.col("counted") & pl.col("duration_ns").is_not_null())
-        .select("trace_id", "service", "duration_ns", "duration_ms", pl.col("sample_weight").fill_null(1.0))
-        .sort("duration_ns", "trace_id")
+def counted_requests(traces: Traces, *columns: str) -> pl.DataFrame:
+    """Return some columns of the requests that count (all of them if none is named), and `sample_weight`.
+
+    A weight of null is 1; a request of weight 0 stands for none and is left out. Raises InputError where a
+    weight is negative or no number.
+    """
+    weight = pl.col("sample_weight").fill_null(1.0)
+    wanted = [name for name in columns or traces.requests.columns if name != "sample_weight"]
+    requests = traces.requests.filter(pl.col("counted") & pl.col("duration_ns").is_not_null()).select(
+        *wanted, weight
     )
-    weight = requests["sample_weight"].to_numpy()
-    wrong = int((~(np.isfinite(weight) & (weight >= 0))).sum())
+    weights = requests["sample_weight"].to_numpy()
+    wrong = int((~(np.isfinite(weights) & (weights >= 0))).sum())
     if wrong:
         raise InputError(
             f"{wrong} of {len(requests)} requests have a sample_weight that is negative or no number. "
             "Leave them out, or let the weight be null: that counts as 1."
         )
-    if not weight.all():
-        requests = requests.filter(pl.Series(weight > 0))
-        weight = weight[weight > 0]
+    return requests if weights.all() else requests.filter(weight > 0)
+
+
+def split_requests(traces: Traces) -> Parts:
+    """Order the requests that count and lay out their parts."""
+    requests = counted_requests(traces, "trace_id", "service", "duration_ns", "duration_ms")
+    requests = requests.sort("duration_ns", "trace_id")
+    weight = requests["sample_weight"].to_numpy()
     cells, parts = _cells(requests, traces.ledger)
     row, part, self_ns = _with_the_rest(requests, cells, parts)
     by_name = sorted(range(len(parts)), key=lambda number: parts[number])

@@ -130,11 +130,6 @@ class Traces:
         """Whether `spans` can hold anything: the traces were built from spans, or a store can give them."""
         return self._spans is not None or self._spans_of is not None
 
-    @property
-    def assembly(self) -> Assembly | None:
-        """The trees of the spans that the traces were built from; None where a store has to give them."""
-        return None if self._spans is None else self._assembly
-
     @cached_property
     def _staged(self) -> pa.Table:
         """The span table with every column, once each, and the stages as they were found."""
@@ -164,11 +159,6 @@ class Traces:
 def ledger(traces: Traces) -> pl.DataFrame:
     """Return the ledger of the traces: the rows of the view `stages`."""
     return traces.ledger
-
-
-def assembly_of(traces: Traces, *, fetch: bool = True) -> Assembly | None:
-    """Return the trees of the spans; None where nobody has any, or where they had to be fetched first."""
-    return traces.trees(fetch=fetch)
 
 
 def _frame(table: pa.Table | pl.DataFrame) -> pl.DataFrame:

@@ -28,7 +28,7 @@ def check_items(value: bytes, *, of_list: bool) -> None:
         while stack:
             kind, at, end = stack.pop()
             while at < end:
-                tag, at = _varint(value, at)
+                tag, at = varint(value, at)
                 size, at = _size(value, at, tag & 7)
                 inner = _INNER.get((kind, tag))
                 if inner is not None:
@@ -55,7 +55,8 @@ _INNER: Final = {
 }
 
 
-def _varint(value: bytes, at: int) -> tuple[int, int]:
+def varint(value: bytes, at: int) -> tuple[int, int]:
+    """Read a number of the wire; returns it and where it ends. Raises IndexError where there is none."""
     number = shift = 0
     while True:
         byte = value[at]
@@ -71,7 +72,7 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
 def _size(value: bytes, at: int, wire_type: int) -> tuple[int, int]:
     """Return the bytes of a field's content, and where it begins."""
     if wire_type == _LENGTH_DELIMITED:
-        return _varint(value, at)
+        return varint(value, at)
     if wire_type == 0:
-        return 0, _varint(value, at)[1]
+        return 0, varint(value, at)[1]
     return {1: 8, 5: 4}.get(wire_type, len(value)), at

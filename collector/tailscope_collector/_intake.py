@@ -18,7 +18,7 @@ import duckdb
 
 from tailscope_collector._groups import deep_thread
 from tailscope_collector._origins import Origins
-from tailscope_collector._pieces import LARGE_BYTES, PIECE_BYTES, cut
+from tailscope_collector._pieces import LARGE_BYTES, PIECE_BYTES, Piece, cut
 from tailscope_collector._span_table import MalformedRequestsError, SpanBatch, SpanReader
 from tailscope_collector.errors import (
     MalformedRequestError,
@@ -43,6 +43,8 @@ CHUNK_BYTES: Final = 1_280_000
 
 MOST_MESSAGES: Final = 5
 """Of the pieces of one request: what its answer says of the first kinds of rejected spans."""
+
+NO_PROTOBUF: Final = "in a part of a request that is no protobuf"
 
 LINGER_S: Final = 0.02
 """How long less than a chunk waits for company while the writer has work anyway. A chunk costs 3 ms of the
@@ -83,33 +85,37 @@ class _Whole:
 
     export: _Export
     pieces: int
+    seen: int = 0
+    malformed: int = 0
+    """Pieces that are no protobuf."""
+    malformed_spans: int = 0
     rejected: int = 0
     messages: dict[str, None] = field(default_factory=dict[str, None])
     """Each that a piece has been answered with, in order."""
-    malformed: int = 0
     error: RequestError | None = None
 
     def add(self, outcome: Outcome, spans: int) -> bool:
         """Take in what became of one piece of so many spans; returns whether it was the last."""
-        self.pieces -= 1
-        if outcome.error is None:
-            self.rejected += outcome.rejected
-        elif isinstance(outcome.error, MalformedRequestError):
+        self.seen += 1
+        self.rejected += outcome.rejected
+        if isinstance(outcome.error, MalformedRequestError):
             self.malformed += 1
-            self.rejected += spans
-        else:
+            self.malformed_spans += spans
+        elif outcome.error is not None:
             self.error = outcome.error
         message = outcome.message or str(outcome.error or "")
         if message and len(self.messages) < MOST_MESSAGES:
             self.messages[message] = None
-        return self.pieces == 0
+        return self.seen == self.pieces
 
-    def outcome(self, pieces: int) -> Outcome:
+    def outcome(self) -> Outcome:
         """Return the answer; what could not be committed has to be sent again, all of it."""
         message = "; ".join(self.messages)
-        if self.error is None and self.malformed == pieces:
-            self.error = MalformedRequestError(message)
-        return Outcome(error=self.error) if self.error else Outcome(self.rejected, message)
+        if self.error is not None:
+            return Outcome(error=self.error)
+        if self.malformed == self.pieces:
+            return Outcome(error=MalformedRequestError(message))
+        return Outcome(self.rejected + self.malformed_spans, message)
 
 
 @dataclass(slots=True)
@@ -221,27 +227,40 @@ class Intake:
         if len(first.body) <= LARGE_BYTES:
             yield exports
             return
-        try:
-            pieces = cut(first.body)
-        except MalformedRequestError as error:
-            # Its traceback holds the request, and the request's answer holds it: a cycle of megabytes.
-            self._answer(first, Outcome(error=error.with_traceback(None)))
-            return
-        if not pieces:
-            self._answer(first, Outcome())
+        pieces = self._cut(first)
         whole = _Whole(first, len(pieces))
         for at in range(0, len(pieces), CHUNK_BYTES // PIECE_BYTES):
             yield [
-                _Export(piece.body(first.body), partial(self._note, whole, len(pieces), piece.span_count), 0)
+                _Export(piece.body(first.body), partial(self._note, whole, piece.span_count), 0)
                 for piece in pieces[at : at + CHUNK_BYTES // PIECE_BYTES]
             ]
 
-    def _note(self, whole: _Whole, pieces: int, spans: int, outcome: Outcome) -> None:
+    def _cut(self, export: _Export) -> list[Piece]:
+        """Cut a large request; one that has no pieces is answered here and now."""
+        pieces: list[Piece] = []
+        error: RequestError | None = None
+        try:
+            pieces = cut(export.body)
+        except MalformedRequestError as malformed:
+            # Its traceback holds the request, and the request's answer holds it: a cycle of megabytes.
+            error = malformed.with_traceback(None)
+        except Exception as unknown:  # hostile input must not end this thread
+            log.exception("a large request could not be cut")
+            error = MalformedRequestError(f"cannot be read: {unknown}")
+        if not pieces:
+            self._answer(export, Outcome(error=error))
+        return pieces
+
+    def _note(self, whole: _Whole, spans: int, outcome: Outcome) -> None:
         """Take in what became of a piece; answer when it was the last."""
         with self._change:
             is_last = whole.add(outcome, spans)
-        if is_last:
-            self._answer(whole.export, whole.outcome(pieces))
+        if not is_last:
+            return
+        answer = whole.outcome()
+        if answer.error is None and whole.malformed_spans:
+            self.counters.add("spans_rejected_total", whole.malformed_spans, reason=NO_PROTOBUF)
+        self._answer(whole.export, answer)
 
     def _is_worth_decoding(self) -> bool:
         writer_has_work = self._committing or bool(self._decoded)

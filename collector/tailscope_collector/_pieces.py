@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from tailscope_collector._census import varint
 from tailscope_collector.errors import MalformedRequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 LARGE_BYTES: Final = 4 << 20
 """Requests up to this size are decoded whole: at most 500 MB of columns, whatever they are made of."""
@@ -68,8 +70,9 @@ class Piece:
         return sum(run.count for run in self.runs)
 
     def body(self, whole: bytes) -> bytes:
-        """Return its bytes, cut out of the request."""
-        return b"".join(_request(whole, run) for run in self.runs)
+        """Return its bytes, cut out of the request; scopes of one resource say it once."""
+        groups = groupby(self.runs, key=lambda run: run.resource)
+        return b"".join(_group(whole, resource, runs) for resource, runs in groups)
 
 
 @dataclass(slots=True)
@@ -93,12 +96,15 @@ def cut(body: bytes) -> list[Piece]:
         counted.resources += 1
         _bound(counted.resources, MAX_GROUPS, "resources")
         for run in _runs(body, content, end, counted):
-            run_bytes = run.spans.stop - run.spans.start + _length(run.resource) + _length(run.scope)
-            if not pieces or size + run_bytes > PIECE_BYTES:
+            head_bytes = _length(run.resource)
+            run_bytes = run.spans.stop - run.spans.start + _length(run.scope)
+            is_same = bool(pieces) and pieces[-1].runs[-1].resource is run.resource
+            most = max(PIECE_BYTES, HEAD_SHARE * head_bytes)
+            if not pieces or size + run_bytes + (0 if is_same else head_bytes) > most:
                 pieces.append(Piece())
-                size = 0
+                size, is_same = 0, False
             pieces[-1].runs.append(run)
-            size += run_bytes
+            size += run_bytes + (0 if is_same else head_bytes)
     return pieces
 
 
@@ -173,14 +179,14 @@ def _fields(body: bytes, at: int, end: int) -> Iterator[Field]:
     try:
         while at < end:
             start = at
-            tag, at = _varint(body, at)
+            tag, at = varint(body, at)
             kind = tag & 7
             content = at
             if kind == _LENGTH_DELIMITED:
-                size, content = _varint(body, at)
+                size, content = varint(body, at)
                 at = content + size
             elif kind == 0:
-                at = _varint(body, at)[1]
+                at = varint(body, at)[1]
             elif kind in _FIXED:
                 at += _FIXED[kind]
             else:
@@ -192,25 +198,13 @@ def _fields(body: bytes, at: int, end: int) -> Iterator[Field]:
         raise _malformed("a message that is cut off") from None
 
 
-def _varint(body: bytes, at: int) -> tuple[int, int]:
-    byte = body[at]
-    if byte <= 0x7F:
-        return byte, at + 1
-    number, shift = byte & 0x7F, 7
-    while byte > 0x7F:
-        at += 1
-        byte = body[at]
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 70:
-            raise _malformed("a number of more than ten bytes")
-    return number, at + 1
-
-
-def _request(whole: bytes, run: Run) -> bytes:
-    scope = b"".join((*(whole[part] for part in run.scope), whole[run.spans]))
-    resource = b"".join((*(whole[part] for part in run.resource), _message(_SCOPES, scope)))
-    return _message(_RESOURCES, resource)
+def _group(whole: bytes, resource: tuple[slice, ...], runs: Iterable[Run]) -> bytes:
+    """Spell a resource with the scopes of some runs."""
+    parts = [whole[part] for part in resource]
+    for run in runs:
+        scope = b"".join((*(whole[part] for part in run.scope), whole[run.spans]))
+        parts.append(_message(_SCOPES, scope))
+    return _message(_RESOURCES, b"".join(parts))
 
 
 def _message(number: int, content: bytes) -> bytes:

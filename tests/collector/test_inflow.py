@@ -15,7 +15,7 @@ import pytest
 
 from tailscope_collector import Collector, Settings
 from tailscope_collector._grpc_bodies import GrpcBodies, coding_of
-from tailscope_collector._guards._inflow import ALWAYS, Inflow
+from tailscope_collector._guards._inflow import ALWAYS, GROWTH_S, TICK_S, TURN_S, Inflow
 from tailscope_collector.errors import MalformedRequestError, OverloadedError, RequestTooLargeError
 from tests.collector.building import SpanSpec, body
 from tests.collector.serving import ask_rows
@@ -125,6 +125,32 @@ def test_messages_that_make_memory_grow_are_cancelled_at_once_but_for_two(
 
     reads.wait(reads.cancelled, 6 - ALWAYS)
     assert sorted(reads.cancelled) == [2, 3, 4, 5]
+
+
+def test_slow_messages_keep_no_turns_after_a_large_one(inflow: Inflow, reads: Reads) -> None:
+    for number in range(ALWAYS + 1):
+        reads.begin(number)
+    reads.wait(reads.begun, ALWAYS + 1)
+    time.sleep(TURN_S)
+    inflow.received(60 << 20)
+
+    reads.begin(99)
+
+    reads.wait(reads.begun, ALWAYS + 2)
+    assert not reads.refused
+
+
+def test_memory_that_grows_slowly_is_not_held_against_slow_messages(reads: Reads, memory: Memory) -> None:
+    memory.bytes = -(1 << 40)
+    for number in range(4):
+        reads.begin(number)
+    reads.wait(reads.begun, 4)
+    time.sleep(GROWTH_S)
+
+    memory.bytes += 200 << 20
+
+    time.sleep(10 * TICK_S)
+    assert not reads.cancelled
 
 
 def test_below_the_bound_all_messages_are_received_at_once(reads: Reads) -> None:

@@ -131,6 +131,17 @@ def test_a_large_resource_is_repeated_a_few_times_only() -> None:
     assert sum(len(piece.body(request)) for piece in cut(request)) < 1.5 * len(request)
 
 
+def test_a_large_resource_of_many_scopes_is_repeated_a_few_times_only() -> None:
+    resource = field(1, field(1, field(1, b"k") + field(2, field(1, b"x" * (2 << 20)))))
+    scope = field(2, field(1, field(1, b"scope")) + field(2, field(5, b"n" * 100)))
+    request = field(1, resource + scope * 20_000)
+
+    pieces = cut(request)
+
+    assert sum(piece.span_count for piece in pieces) == 20_000
+    assert sum(len(piece.body(request)) for piece in pieces) < 1.5 * len(request)
+
+
 @pytest.fixture
 def intake(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Intake]:
     """Take every request of over 300 bytes for a large one, of pieces of 200."""
@@ -169,13 +180,16 @@ def test_what_is_refused_in_pieces_is_said_together(intake: Intake, bench: Bench
 
 def test_a_piece_that_is_no_protobuf_costs_no_other_piece(intake: Intake, bench: Bench) -> None:
     request = body(*(SpanSpec(span=n, name="x" * 150) for n in range(1, 11)))
-    broken = request.replace(b"x" * 150, b"x" * 146 + b"\x9a\x01\xff\x7f", 1)
+    # The tag of a name of 150 letters, with a wire type that there is not.
+    broken = request.replace(b"\x2a\x96\x01", b"\x2f\x96\x01", 1)
+    assert broken != request
 
     outcome = answered(intake, broken)
 
     assert outcome.error is None
     stored: list[tuple[Any, ...]] = list(bench.rows("select count(*) from span_rows"))
     assert stored[0][0] + outcome.rejected == 10
+    assert bench.counters.value("spans_rejected_total") == outcome.rejected > 0
 
 
 def test_a_request_of_which_nothing_can_be_read_is_malformed(intake: Intake, bench: Bench) -> None:
@@ -183,6 +197,24 @@ def test_a_request_of_which_nothing_can_be_read_is_malformed(intake: Intake, ben
 
     assert isinstance(answered(intake, broken).error, MalformedRequestError)
     assert bench.rows("select count(*) from span_rows") == [(0,)]
+
+
+def test_what_cannot_be_cut_for_another_reason_is_refused_and_the_next_is_served(
+    intake: Intake, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: bytes) -> list[Any]:
+        raise RuntimeError("of no kind that is known")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_intake, "cut", broken)
+        outcome = answered(intake, field(15, b"?" * 1000))
+    assert "cannot be read" in str(outcome.error)
+
+    answers = Answers()
+    intake.submit(body(*(SpanSpec(span=n) for n in range(1, 31))), answers.expect(0))
+
+    assert answers.wait(1)[0] == Outcome()
+    assert bench.rows("select count(*) from span_rows") == [(30,)]
 
 
 def test_a_large_request_without_spans_is_answered(intake: Intake) -> None:

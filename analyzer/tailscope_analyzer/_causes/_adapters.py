@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from tailscope.conventions import LORA_LOAD_SPAN
-from tailscope_analyzer._causes._cause import Claim, Detector, Fix, Proof, claim_of, quoted
+from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of, quoted
 from tailscope_analyzer._causes._contrast import contrast
 from tailscope_analyzer._causes._new_values import (
     Found,
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from tailscope_analyzer._arrays import Bools, Floats
     from tailscope_analyzer._evidence import Evidence
-
-GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 
 
 def adapter_ms(evidence: Evidence) -> Floats:

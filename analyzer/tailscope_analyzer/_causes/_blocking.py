@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from tailscope.conventions import EVENTLOOP_LAG_MS
-from tailscope_analyzer._causes._cause import Claim, Detector, Fix, Proof, claim_of, quoted
+from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of, quoted
 from tailscope_analyzer._causes._contrast import Contrast, contrast
 from tailscope_analyzer._causes._stated import FELT, claims_of_losses
 from tailscope_analyzer._evidence._together import covered_until, merge
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tailscope_analyzer._causes._stated import Loss
     from tailscope_analyzer._evidence import Evidence
 
-GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 LOCK_KEYS: Final = ("lock.wait_ms", "mutex.wait_ms", "gil.wait_ms")
 LEAST_WAITING: Final = 8
 COVERED: Final = 0.8

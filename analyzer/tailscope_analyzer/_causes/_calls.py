@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from tailscope.conventions import RETRY_COUNT, RETRY_EVENT
-from tailscope_analyzer._causes._cause import Claim, Detector, Fix, Proof, claim_of, quoted
+from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of, quoted
 from tailscope_analyzer._causes._contrast import contrast
 from tailscope_analyzer._causes._outliers import outliers
 from tailscope_analyzer._causes._stated import FELT, sql_of_keys
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools
     from tailscope_analyzer._evidence import Evidence
 
-GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 CONNECTS: Final = r"(?i)^(network|tls|tcp|dns|ssl|http)?[._ ]?(connect|handshake|lookup|resolve)$"
 """Names of spans that set up a connection: `network.connect`, `tls.connect` and their like."""
 HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")

@@ -8,7 +8,7 @@ milliseconds that the ledger measured; it never decides whether the claim is wor
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from tailscope_analyzer._arrays import Bools, Floats
     from tailscope_analyzer._evidence import Evidence
+
+GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
+"""The customer's guide that fixes come from, as reports name it."""
 
 Confidence = Literal["confirmed", "likely", "possible"]
 Support = Literal["direct", "inferred"]

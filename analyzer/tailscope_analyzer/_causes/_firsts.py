@@ -13,7 +13,7 @@ import polars as pl
 
 from tailscope.conventions import COLD_START, JIT_COMPILE_EVENT, MODEL_LOAD_SPAN
 from tailscope_analyzer._causes._adapters import adapter_ms
-from tailscope_analyzer._causes._cause import Claim, Detector, Fix, Proof, claim_of
+from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of
 from tailscope_analyzer._causes._contrast import contrast
 from tailscope_analyzer._causes._new_values import (
     NOT_OURS,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools
     from tailscope_analyzer._evidence import Evidence
 
-GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 WARMING: Final = 2
 """A server's first requests are slow for many reasons at once; they prove nothing about a shape."""
 FIRST_FEW: Final = (1, 2, 4, 8)

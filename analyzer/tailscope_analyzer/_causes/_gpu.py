@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from tailscope.conventions import GPU_CLOCK_MHZ, GPU_TEMPERATURE_C, GPU_UTILIZATION
-from tailscope_analyzer._causes._cause import Claim, Detector, Fix, Proof, claim_of
+from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of
 from tailscope_analyzer._causes._chance import rank_test
 from tailscope_analyzer._causes._contrast import Contrast, best_cut, contrast
 
@@ -31,7 +31,6 @@ RECENT: Final = 8
 OWN_LOAD: Final = 1.25
 """So much more must come for a GPU's full use to be this service's own; by chance spells differ less."""
 IDLE_QUANTILES: Final = (0.5, 0.75, 0.9, 0.95, 0.975)
-GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 
 
 def _inference(evidence: Evidence) -> list[int]:

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tailscope.conventions import CACHE_HIT, PREEMPTED_EVENT, RESPONSE_BODY_BYTES
-from tailscope_analyzer._causes._cause import Claim, Detector, Fix, Proof, claim_of
+from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of
 from tailscope_analyzer._causes._contrast import Contrast, best_cut, contrast
 from tailscope_analyzer._causes._new_values import groups_of_work
 from tailscope_analyzer._causes._stated import FELT, sql_of_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tailscope_analyzer._arrays import Bools
     from tailscope_analyzer._causes._cause import Confidence, Support
     from tailscope_analyzer._evidence import Evidence
 
-GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 LEAST_OF_A_GROUP: Final = 8
 MOST_GROUPS: Final = 64
 """Instances or versions that are compared; with more, one of them is slow by chance."""
@@ -293,10 +292,10 @@ def _detector(
     looks_for: str,
     not_confused_with: tuple[tuple[str, str], ...],
     fixes: tuple[str, ...],
-    detect: object,
+    detect: Callable[[Evidence], list[Claim]],
 ) -> Detector:
     made = tuple(Fix(text, GUIDE_A) for text in fixes)
-    return Detector(cause, looks_for, not_confused_with, made, detect)  # type: ignore[arg-type]  # a function each
+    return Detector(cause, looks_for, not_confused_with, made, detect)
 
 
 DETECTORS: Final = (

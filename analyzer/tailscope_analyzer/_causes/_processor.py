@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from tailscope.conventions import CPU_RUN_QUEUE_MS, CPU_STEAL_MS, CPU_THROTTLED_MS, PAGE_FAULTS_MAJOR
-from tailscope_analyzer._causes._cause import Claim, Detector, Fix, Proof, claim_of, quoted
+from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of, quoted
 from tailscope_analyzer._causes._chance import at_least, at_least_events
 from tailscope_analyzer._causes._contrast import contrast
 from tailscope_analyzer._causes._stated import ELSEWHERE, claims_of_losses, sql_of_keys
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tailscope_analyzer._causes._stated import Loss
     from tailscope_analyzer._evidence import Evidence
 
-GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 LONGEST_HOLE_MS: Final = 300.0
 """The scheduler hands out quota every 100 ms; a throttled thread waits for one period, seldom for three."""
 RARE: Final = 0.35

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from tailscope.conventions import BATCH_MAX_DELAY_MS, BATCH_MAX_SIZE
-from tailscope_analyzer._causes._cause import Claim, Detector, Fix, Proof, claim_of, quoted
+from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of, quoted
 from tailscope_analyzer._causes._contrast import best_cut, contrast
 from tailscope_analyzer._causes._stated import FELT
 from tailscope_analyzer._evidence._together import covered_until, merge
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Floats
     from tailscope_analyzer._evidence import Evidence
 
-GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 SLACK: Final = 1.1
 """A batcher fires a little after its window."""
 MOSTLY: Final = 0.5

@@ -17,8 +17,8 @@ from tailscope.conventions import CATEGORIES
 from tailscope_analyzer._arrow import coded, distinct
 from tailscope_analyzer._columns import read_spans
 from tailscope_analyzer._edges import callee_of
-from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._ledger import assemble
+from tailscope_analyzer._parts import counted_requests
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Floats, Ints
@@ -113,19 +113,7 @@ def chosen(side: Population, kind: Ints, rows: Ints) -> tuple[Population, Ints]:
 
 
 def _requests(traces: Traces) -> pl.DataFrame:
-    weight = pl.col("sample_weight").fill_null(1.0)
-    requests = (
-        traces.requests.filter(pl.col("counted") & pl.col("duration_ns").is_not_null())
-        .with_columns(sample_weight=weight)
-        .sort("start_unix_nano", "trace_id")
-    )
-    wrong = len(requests.filter(~(weight.is_finite() & (weight >= 0))))
-    if wrong:
-        raise InputError(
-            f"{wrong} of {len(requests)} requests have a sample_weight that is negative or no number. "
-            "Leave them out, or let the weight be null: that counts as 1."
-        )
-    return requests.filter(weight > 0).with_row_index("row")
+    return counted_requests(traces).sort("start_unix_nano", "trace_id").with_row_index("row")
 
 
 def _cells(traces: Traces, requests: pl.DataFrame, *, counted: bool) -> pl.DataFrame:
@@ -161,7 +149,7 @@ def _cells(traces: Traces, requests: pl.DataFrame, *, counted: bool) -> pl.DataF
 
 def _calls(traces: Traces) -> pl.DataFrame:
     """Return trace_id, KEY and calls: how many spans of a request bear a key."""
-    whole = traces.assembly or assemble(read_spans(traces.spans))
+    whole = traces.trees() or assemble(read_spans(traces.spans))
     spans, labels = whole.spans, whole.labels
     frame = pl.DataFrame(
         {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtr, stdtrit  # importing scipy.stats for them would take a second
 
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Floats
@@ -93,7 +93,7 @@ def p_values(excess: Floats, error: Floats, freedom: Floats) -> Floats:
     """Return two-sided p values; without any spread a difference is certain, and none is nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = np.where(error > 0, np.abs(excess) / error, np.where(excess == 0, 0.0, np.inf))
-    found: Floats = 2 * np.asarray(student.sf(statistic, freedom), dtype=np.float64)
+    found: Floats = 2 * np.asarray(stdtr(freedom, -statistic), dtype=np.float64)
     return found
 
 
@@ -111,5 +111,5 @@ def q_values(p: Floats) -> Floats:
 
 def half_width(error: Floats, freedom: Floats) -> Floats:
     """Return half of a 95 % interval."""
-    width: Floats = np.asarray(student.ppf(0.975, freedom), dtype=np.float64) * error
+    width: Floats = np.asarray(stdtrit(freedom, 0.975), dtype=np.float64) * error
     return width

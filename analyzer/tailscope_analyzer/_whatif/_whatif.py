@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from tailscope_analyzer._errors import InputError
-from tailscope_analyzer._traces import assembly_of
 from tailscope_analyzer._whatif._answer import VERSION, WhatIf, WhatIfRow
 from tailscope_analyzer._whatif._change import Changes, StageChange, parse_change, stage_change
 from tailscope_analyzer._whatif._intervals import QUANTILES, Durations, saved_interval
@@ -111,7 +110,7 @@ def graph_of(traces: Traces, *, in_haste: bool = False) -> Graph:
     requests = traces.requests.filter(
         pl.col("counted") & pl.col("duration_ns").is_not_null() & (pl.col("sample_weight").fill_null(1.0) > 0)
     ).sort("start_unix_nano", "trace_id")
-    whole = assembly_of(traces, fetch=not in_haste)
+    whole = traces.trees(fetch=not in_haste)
     graph = span_graph(whole, requests) if whole is not None and not (in_haste and _is_large(whole)) else None
     return graph if graph is not None else ledger_graph(traces, requests)
 

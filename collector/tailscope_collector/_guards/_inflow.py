@@ -49,6 +49,10 @@ GROWTH_BYTES: Final = 128 << 20
 """By how much memory may grow while a message is on its way, before it is taken for large: 32 ordinary ones
 on their way are 3 MiB, 24 of 60 MiB come to 2 GiB before the bound on memory is seen."""
 
+GROWTH_S: Final = 1.0
+"""How long after its beginning that growth is taken for the message's: spans that come in at full speed make
+memory grow by 60 MiB a second, whoever is slow beside them."""
+
 GIVE_BACK_S: Final = 1.0
 """Seconds between two times that freed memory is given back to the system; the allocator keeps it else."""
 
@@ -103,7 +107,7 @@ class Inflow:
     def _enter(self, cancel: Callable[[], object]) -> int:
         with self._change:
             deadline = time.monotonic() + TURN_S
-            while len(self._reads) >= ALWAYS and self._is_over():
+            while self._taking() >= ALWAYS and self._is_over():
                 if not self._change.wait(deadline - time.monotonic()) or time.monotonic() >= deadline:
                     raise OverloadedError(
                         f"The collector uses over {self._bound >> 20} MiB of memory; "
@@ -114,6 +118,16 @@ class Inflow:
             self._reads[self._number] = (time.monotonic(), self._memory_bytes(), cancel)
             self._change.notify_all()
             return self._number
+
+    def _taking(self) -> int:
+        """Return how many messages take a turn: all where memory is short, else those that began lately.
+
+        A client that is slow must not keep the turns of all others for as long as it takes.
+        """
+        if self._memory_bytes() > self._bound:
+            return len(self._reads)
+        late = time.monotonic() - TURN_S
+        return sum(began > late for began, *_ in self._reads.values())
 
     def _is_over(self) -> bool:
         return time.monotonic() < self._large_until or self._memory_bytes() > self._bound
@@ -139,7 +153,8 @@ class Inflow:
             is_over = self._is_over()
             for number in list(self._reads)[ALWAYS:]:
                 began, memory_then, _ = self._reads[number]
-                if memory_bytes - memory_then > GROWTH_BYTES:
+                is_lately = began > time.monotonic() - GROWTH_S
+                if is_lately and memory_bytes - memory_then > GROWTH_BYTES:
                     self._large_until = time.monotonic() + LARGE_S
                     numbers.append(number)
                 elif is_over and began < late:
