@@ -42,7 +42,15 @@ def resample(
     split: Parts, smoothers: tuple[Smoother, Smoother], *, faster_half: bool
 ) -> tuple[Floats, Floats]:
     """Return typical and tail parts of every resample: two matrices, resamples by parts."""
-    cells = _cells(split, smoothers, faster_half=faster_half)
+    return resample_cells(
+        cells_of(split, smoothers, faster_half=faster_half), smoothers, faster_half=faster_half
+    )
+
+
+def resample_cells(
+    cells: Cells, smoothers: tuple[Smoother, Smoother], *, faster_half: bool
+) -> tuple[Floats, Floats]:
+    """Return the same of a sample that is laid out already."""
     generator = np.random.default_rng(SEED)
     typical: list[Floats] = []
     tail: list[Floats] = []
@@ -70,7 +78,8 @@ def _mean_of_faster_half(
     return mean
 
 
-def _cells(split: Parts, smoothers: tuple[Smoother, Smoother], *, faster_half: bool) -> Cells:
+def cells_of(split: Parts, smoothers: tuple[Smoother, Smoother], *, faster_half: bool) -> Cells:
+    """Lay the sample out as cells."""
     n = len(split.duration_ms)
     shares = np.cumsum(split.weight) / split.weight.sum()
     single = np.zeros(n, dtype=bool)

@@ -31,8 +31,8 @@ from tailscope_analyzer._report import (
     StageRow,
     Window,
 )
-from tailscope_analyzer._resample import resample
 from tailscope_analyzer._source import Selection
+from tailscope_analyzer._spread import Spread, spread_of
 from tailscope_analyzer._whatif import default_rows
 
 if TYPE_CHECKING:
@@ -145,10 +145,10 @@ def _explain(split: Parts, percentile: float) -> Tail:
     median_weight = smoothers[0].exact(edges)
     typical_weight, kind, reason = _typical(split, median_weight, tail_weight)
     typical, median, tail = (weight @ split.matrix for weight in (typical_weight, median_weight, tail_weight))
-    resampled = resample(split, smoothers, faster_half=kind == "faster_half")
+    spread = spread_of(split, smoothers, tail_weight, faster_half=kind == "faster_half")
     dust_ms = ROUNDING * float(tail.sum())
     excess_ms = _without_dust(float((tail - typical).sum()), dust_ms)
-    rows = _Rows(split.parts, typical, median, tail, resampled[1] - resampled[0], excess_ms, dust_ms)
+    rows = _Rows(split.parts, typical, median, tail, spread, excess_ms, dust_ms)
     return Tail(
         baseline=Baseline(kind, float(typical.sum()), reason),
         excess_ms=excess_ms,
@@ -182,13 +182,13 @@ def _typical(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Make the report's rows: sums of parts, with intervals from the same sums of resampled parts."""
+    """Make the report's rows: sums of parts, with intervals of the same sums."""
 
     parts: list[Part]
     typical: Floats
     median: Floats
     tail: Floats
-    resampled: Floats
+    spread: Spread
     excess_ms: float
     dust_ms: float
 
@@ -253,8 +253,8 @@ class _Rows:
 
     def interval(self, columns: list[int]) -> tuple[float, float]:
         """Return the 95 % interval of the excess of some parts together."""
-        low, high = np.quantile(self.resampled[:, columns].sum(axis=1), [0.025, 0.975])
-        return _without_dust(float(low), self.dust_ms), _without_dust(float(high), self.dust_ms)
+        low, high = self.spread.interval(columns, float((self.tail[columns] - self.typical[columns]).sum()))
+        return _without_dust(low, self.dust_ms), _without_dust(high, self.dust_ms)
 
 
 def _without_dust(value_ms: float, dust_ms: float) -> float:

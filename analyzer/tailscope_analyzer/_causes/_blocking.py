@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tailscope_analyzer._causes._stated import Loss
     from tailscope_analyzer._evidence import Evidence
 
+INFERENCE: Final = r"^inference(\.|$)"
 LOCK_KEYS: Final = ("lock.wait_ms", "mutex.wait_ms", "gil.wait_ms")
 LEAST_WAITING: Final = 8
 COVERED: Final = 0.8
@@ -54,7 +55,7 @@ def _event_loop(evidence: Evidence) -> list[Claim]:
 
 def _serial_services(evidence: Evidence) -> list[Claim]:
     claims: list[Claim] = []
-    services = evidence.spans.filter(pl.col("stage").str.contains(r"^inference(\.|$)"))["service"].unique()
+    services = evidence.spans.filter(pl.col("stage").str.contains(INFERENCE))["service"].unique()
     for service in services.sort():
         columns = [
             at
@@ -105,7 +106,10 @@ def _serial_services(evidence: Evidence) -> list[Claim]:
 def _waits(evidence: Evidence, service: str) -> _Waits:
     """Return the waits at a service before the first stage, and what of them inference there filled."""
     mine = evidence.spans.filter((pl.col("service") == service) & (pl.col("request") >= 0))
-    work = mine.filter(pl.col("stage").str.contains(r"^inference(\.|$)"))
+    # Sub-stages lie inside their stage: counted with it, one request would seem to run twice at once.
+    above = evidence.spans["stage"].gather(pl.Series(np.maximum(mine["parent"].to_numpy(), 0)))
+    nested = (mine["parent"] >= 0) & above.str.contains(INFERENCE).fill_null(value=False)
+    work = mine.filter(pl.col("stage").str.contains(INFERENCE) & ~nested)
     wait, filled, worked = (np.zeros(len(evidence)) for _ in range(3))
     for server in work["server"].unique().sort():
         running = work.filter(pl.col("server") == server).sort("start_ns")

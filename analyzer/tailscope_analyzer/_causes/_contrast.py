@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LEAST_STRUCK: Final = 4
 """Fewer than this many requests beyond all others could be one bad moment."""
 LEAST_RATIO: Final = 1.2
-"""The struck ones' median against that of the others: below, nobody would call it slow."""
+"""The struck ones' time against that of the others: below, nobody would call it slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,19 @@ class Contrast:
     """Of the one-sided rank test that both are alike."""
     struck: int
     struck_ms: float
-    """Median of the struck."""
+    """What the struck spend at the quantile `at`."""
     others_ms: float
-    """Median of the others."""
+    """What the others spend there."""
+    at: float = 0.5
 
 
 def contrast(
-    spent_ms: Floats, struck: Bools, others: Bools | None = None, *, tests: int = 1
+    spent_ms: Floats,
+    struck: Bools,
+    others: Bools | None = None,
+    *,
+    tests: int = 1,
+    at: float = 0.5,
 ) -> Contrast | None:
     """Compare what struck requests spend with the others; None where there is nothing to compare or to see.
 
@@ -47,19 +53,21 @@ def contrast(
         struck: the requests that something is said of.
         others: whom to hold them against; all that are not struck, if None.
         tests: how many such comparisons the caller chooses from; the p-value is multiplied by it.
+        at: the quantile at which the struck must be slower: beyond the median, some of them are enough.
 
     """
     against = ~struck if others is None else others & ~struck
     mine, theirs = spent_ms[struck], spent_ms[against]
     if len(mine) < LEAST_STRUCK or len(theirs) < 2 * LEAST_STRUCK:
         return None
-    middle, usual = float(np.median(mine)), float(np.median(theirs))
-    if middle < LEAST_RATIO * usual or middle <= usual:
+    middle, like = float(np.quantile(mine, at)), float(np.quantile(theirs, at))
+    if middle < LEAST_RATIO * like or middle <= like:
         return None
+    usual = float(np.median(theirs))
     beyond = np.maximum(spent_ms - usual, 0.0)
     noise = float(beyond[against].mean()) / max(float(beyond[struck].mean()), 1e-12)
     ms = np.where(struck, beyond * max(1.0 - noise, 0.0), 0.0)
-    return Contrast(ms, min(1.0, rank_test(mine, theirs) * tests), len(mine), middle, usual)
+    return Contrast(ms, min(1.0, rank_test(mine, theirs) * tests), len(mine), middle, like, at)
 
 
 def best_cut(

@@ -107,7 +107,8 @@ def _compiled(evidence: Evidence) -> list[Claim]:
         for at, part in enumerate(evidence.parts)
         if part.category not in NOT_OURS
         and any(
-            part.service == service and (within is None or part.stage == within)
+            part.service == service
+            and (within is None or part.stage == within or part.stage.startswith(f"{within}."))
             for service, within in where.iter_rows()
         )
     ]

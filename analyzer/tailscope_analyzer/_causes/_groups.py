@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tailscope_analyzer._evidence import Evidence
 
 LEAST_OF_A_GROUP: Final = 8
+"""Requests that a median is taken of at least."""
+LEVELS: Final = (0.5, 0.9)
+"""Where a group is held against the others: most of its requests are slow, or some of them are."""
 MOST_GROUPS: Final = 64
 """Instances or versions that are compared; with more, one of them is slow by chance."""
 MATE: Final = 4.0
@@ -43,7 +46,9 @@ def _slowest_part(
     groups = groups_of_work(evidence)
     differs = [float(ms[struck].mean() - ms[others].mean()) for ms in map(evidence.ms, groups)]
     columns = groups[int(np.argmax(differs))]
-    compared = contrast(evidence.ms(columns), struck, others, tests=tests * len(groups))
+    tests *= len(groups) * len(LEVELS)
+    at_levels = (contrast(evidence.ms(columns), struck, others, tests=tests, at=at) for at in LEVELS)
+    compared = next((one for one in at_levels if one is not None), None)
     return None if compared is None else (columns, compared)
 
 
@@ -76,9 +81,13 @@ def _claim(
 
 def _medians(compared: Contrast, who: str, others: str) -> str:
     return (
-        f"{who} spend {compared.struck_ms:,.1f} ms there (median, {compared.struck:,} requests), {others} "
-        f"{compared.others_ms:,.1f} ms."
+        f"{who} spend {compared.struck_ms:,.1f} ms there ({_level(compared)}, {compared.struck:,} requests), "
+        f"{others} {compared.others_ms:,.1f} ms."
     )
+
+
+def _level(compared: Contrast) -> str:
+    return "median" if compared.at == LEVELS[0] else f"p{100 * compared.at:g}"
 
 
 def _neighbours(evidence: Evidence) -> list[Claim]:
@@ -144,8 +153,7 @@ def _one_of(evidence: Evidence, fact: str, cause: str, column: str, rank: int) -
             cause,
             (columns, compared),
             f"{part.stage} of {part.service} is slow on {column} {plain}: {compared.struck_ms:,.1f} ms "
-            f"(median), "
-            f"{compared.others_ms:,.1f} ms elsewhere.",
+            f"({_level(compared)}), {compared.others_ms:,.1f} ms elsewhere.",
             Proof(
                 _medians(compared, f"Requests of {plain}", "the others"),
                 f"select {column}, count(*) as requests, p50(duration_ms), p99(duration_ms) from requests "
@@ -169,7 +177,7 @@ def _preemptions(evidence: Evidence) -> list[Claim]:
             "kv_preemption",
             found,
             f"{found[1].struck:,} requests are preempted in {part.service} for want of KV cache, and "
-            f"computed again.",
+            "computed again.",
             Proof(_medians(found[1], "Preempted ones", "others"), sql_of_keys((PREEMPTIONS,))),
             rank=9,
             support="direct",
@@ -193,8 +201,7 @@ def _mates(evidence: Evidence) -> list[Claim]:
             "batch_mate",
             (columns, compared),
             f"{compared.struck:,} requests share a batch of {part.service} with one of at least "
-            f"{MATE:g} times their "
-            "input, and wait for it.",
+            f"{MATE:g} times their input, and wait for it.",
             Proof(
                 _medians(compared, "Beside a large one they", "others"),
                 "select trace_id, input_tokens, batch_size, duration_ms from requests where batch_size > 1 "
@@ -218,13 +225,12 @@ def _misses(evidence: Evidence) -> list[Claim]:
             evidence,
             "cache_miss",
             (columns, compared),
-            f"{compared.struck:,} requests are not answered by the cache: {part.stage} of "
-            f"{part.service} does the work.",
+            f"{compared.struck:,} requests are not answered by the cache: {part.stage} of {part.service} "
+            "does the work.",
             Proof(
                 _medians(compared, "Misses", "hits"),
                 "select trace_id, service, operation, duration_ms from spans where "
-                "attributes['cache.hit'] = 'false' "
-                "order by duration_ms desc limit 100",
+                "attributes['cache.hit'] = 'false' order by duration_ms desc limit 100",
             ),
             rank=30,
             confidence="confirmed",
@@ -271,9 +277,8 @@ def _large(
                 evidence,
                 cause,
                 (columns, compared),
-                f"Requests of {cut:,.0f} or more {unit} take {compared.struck_ms:,.1f} ms in "
-                f"{part.service} (median), "
-                f"smaller ones {compared.others_ms:,.1f} ms.",
+                f"Requests of {cut:,.0f} or more {unit} take {compared.struck_ms:,.1f} ms in {part.service} "
+                f"(median), smaller ones {compared.others_ms:,.1f} ms.",
                 Proof(
                     _medians(compared, "Large ones", "the others"),
                     "select trace_id, input_tokens, duration_ms from requests order by duration_ms desc "

@@ -47,6 +47,8 @@ def _collections(evidence: Evidence) -> list[Claim]:
         )
         beside = np.maximum(_paused_ms(evidence, pauses) - evidence.ms(booked), 0.0)
         others = [at for at in evidence.columns(service=service) if at not in booked]
+        # A process that stands still does not even open its span: its callers see that as a gap.
+        others += [at for at in evidence.columns(category="gap") if evidence.parts[at].callee == service]
         columns, ms = claim_of(evidence, others, beside)
         lengths = pauses["ms"].drop_nulls()
         longest = f", up to {float(lengths.to_numpy().max()):,.0f} ms each" if len(lengths) else ""
@@ -73,9 +75,21 @@ def _collections(evidence: Evidence) -> list[Claim]:
 
 
 def _paused_ms(evidence: Evidence, pauses: pl.DataFrame) -> Floats:
-    """Return how long each request was in a process during its pauses; an event is written as one ends."""
+    """Return how long each request was in a process, or called it, during its pauses.
+
+    An event is written as a pause ends.
+    """
     paused = np.zeros(len(evidence))
-    there = evidence.spans.filter(pl.col("request") >= 0)
+    above = evidence.spans.select("server", "kind", "start_ns").select(
+        pl.all().gather(pl.Series(np.maximum(evidence.spans["parent"].to_numpy(), 0))).name.prefix("above_")
+    )
+    is_called = (
+        (pl.col("parent") >= 0)
+        & (pl.col("above_server") != pl.col("server"))
+        & pl.col("above_kind").is_in(["client", "producer"])
+    )
+    there = evidence.spans.hstack(above).filter(pl.col("request") >= 0)
+    there = there.with_columns(start_ns=pl.when(is_called).then("above_start_ns").otherwise("start_ns"))
     for server in pauses["server"].unique().sort():
         mine = pauses.filter((pl.col("server") == server) & (pl.col("ms") > 0))
         end = mine["time_ns"].to_numpy()

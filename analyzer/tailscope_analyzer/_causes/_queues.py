@@ -1,7 +1,7 @@
-"""Waiting for a turn: a batch that does not fill, a large request ahead, or more requests than servers.
+"""Waiting for a turn: a large request ahead, or more requests than servers.
 
-Owns batch_window, head_of_line and queueing. All show as queue time (or, of an engine that hides its queue,
-as inference that grows with the requests in it); what was ahead tells them apart.
+Owns head_of_line and queueing. Both show as queue time (or, of an engine that hides its queue, as inference
+that grows with the requests in it); what was ahead tells them apart.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from tailscope.conventions import BATCH_MAX_DELAY_MS, BATCH_MAX_SIZE
 from tailscope_analyzer._causes._cause import GUIDE_A, Claim, Detector, Fix, Proof, claim_of, quoted
 from tailscope_analyzer._causes._contrast import best_cut, contrast
+from tailscope_analyzer._causes._serial_engines import serial_engines
 from tailscope_analyzer._causes._stated import FELT
 from tailscope_analyzer._evidence._together import covered_until, merge
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Bools, Floats
     from tailscope_analyzer._evidence import Evidence
 
-SLACK: Final = 1.1
-"""A batcher fires a little after its window."""
 MOSTLY: Final = 0.5
 LARGE: Final = 8.0
 """How many times the usual input makes a request one that others notice."""
@@ -30,77 +28,22 @@ FREE: Final = "kv.free_tokens"
 CUTS: Final = (0.5, 0.75, 0.9, 0.95, 0.99)
 PARTS_OF_MOST: Final = (0.25, 0.5, 0.75)
 """A closed loop is nearly always full: no quantile of it tells busy from quiet."""
-SERIAL: Final = 0.6
-"""How steeply inference grows with the requests in it, log by log: 1 where they run one after the "
-"other; engines
-that batch stay well below a half."""
-EXPLAINED: Final = 0.5
-"""Of the spread of the logarithms: what the requests in flight must explain before they are the reason."""
-LEAST_RANGE: Final = 2.0
 
 
-def _queue_columns(evidence: Evidence) -> list[tuple[str, list[int]]]:
+def queue_columns(evidence: Evidence) -> list[tuple[str, list[int]]]:
+    """Return the services whose queues have a part in the excess, each with its parts."""
     services = sorted({part.service for part in evidence.parts if part.category == "queue"})
     found = [(name, evidence.columns(service=name, category="queue")) for name in services]
     return [(name, at) for name, at in found if evidence.excess(evidence.ms(at)) > FELT * evidence.excess_ms]
 
 
-def _sql(service: str) -> str:
+def sql_of_queues(service: str) -> str:
+    """Return a query for the longest waits of a service."""
     return (
         "select r.trace_id, r.start_time, r.batch_size, s.self_ms from stages as s join requests as r "
         f"on r.trace_id = s.trace_id where s.category = 'queue' and s.service = {quoted(service)} "
         "order by s.self_ms desc limit 100"
     )
-
-
-def _batch_window(evidence: Evidence) -> list[Claim]:
-    window = evidence.number(BATCH_MAX_DELAY_MS)
-    size = np.fmax(evidence.number("request:batch_size"), evidence.number("batch:size"))
-    most = evidence.number(BATCH_MAX_SIZE)
-    claims: list[Claim] = []
-    for service, columns in _queue_columns(evidence):
-        wait = evidence.ms(columns)
-        part_full = ~(size >= most)  # also where nobody says how full it was
-        held: Bools = (window > 0) & part_full & (wait <= SLACK * window)
-        long = held & (wait >= MOSTLY * window)
-        if not evidence.tail_weight[long].sum() > MOSTLY:
-            continue
-        # All of the wait: a typical request may be held, too, and the excess is what the tail is held longer.
-        window_ms = np.where(held, np.minimum(wait, window), 0.0)
-        spread, ms = claim_of(evidence, columns, window_ms, beyond_typical=False)
-        claims.append(
-            Claim(
-                cause="batch_window",
-                columns=spread,
-                ms=ms,
-                support="direct",
-                confidence="confirmed",
-                summary=f"Requests wait in {service} until the batch window of {np.nanmedian(window):g} "
-                f"ms is "
-                "over: their batches do not fill.",
-                proofs=(
-                    Proof(
-                        f"{int(long.sum()):,} requests wait for {MOSTLY:.0%} to 100 % of the window, in "
-                        f"batches "
-                        f"{_filled(size[held], most)}.",
-                        _sql(service),
-                    ),
-                ),
-                rank=10,
-                struck=held,
-            )
-        )
-    return claims
-
-
-def _filled(size: Floats, most: Floats) -> str:
-    """Say how full batches are, as far as anybody tells."""
-    told = [
-        f"{word} {np.nanmedian(values):g}{rest}"
-        for values, word, rest in ((size, "of", " (median)"), (most, "where", " fit"))
-        if np.isfinite(values).any()
-    ]
-    return " ".join(told) or "of an unknown size"
 
 
 def _head_of_line(evidence: Evidence) -> list[Claim]:
@@ -112,7 +55,7 @@ def _head_of_line(evidence: Evidence) -> list[Claim]:
     if not large.any():
         return []
     claims: list[Claim] = []
-    for service, columns in _queue_columns(evidence):
+    for service, columns in queue_columns(evidence):
         wait = evidence.ms(columns)
         behind = _behind(evidence, service, large)
         struck = known & ~large & (behind > MOSTLY * wait) & (wait > 0)
@@ -179,17 +122,17 @@ def _could_have_run(evidence: Evidence, struck: Bools, tokens: Floats) -> bool:
 def _queueing(evidence: Evidence) -> list[Claim]:
     inflight = evidence.number("request:inflight")
     known = np.isfinite(inflight)
-    if known.sum() < LEAST_RANGE * len(CUTS):
+    if known.sum() < 2 * len(CUTS):
         return []
     most = float(inflight[known].max())
     cuts = [*np.quantile(inflight[known], CUTS).tolist(), *(part * most for part in PARTS_OF_MOST)]
     cuts = [float(cut) for cut in cuts if cut > 0]
     claims = [
         claim
-        for service, columns in _queue_columns(evidence)
+        for service, columns in queue_columns(evidence)
         if (claim := _waits_of_load(evidence, service, columns, inflight, cuts))
     ]
-    return claims or _serial_engines(evidence, inflight, cuts)
+    return claims or serial_engines(evidence)
 
 
 def _waits_of_load(
@@ -212,7 +155,7 @@ def _waits_of_load(
             Proof(
                 f"{compared.struck:,} requests met {cut:,.0f} or more others when they came; the wait grows "
                 "with the number in flight.",
-                _sql(service),
+                sql_of_queues(service),
             ),
         ),
         p_value=compared.p_value,
@@ -221,78 +164,7 @@ def _waits_of_load(
     )
 
 
-def _serial_engines(evidence: Evidence, inflight: Floats, cuts: list[float]) -> list[Claim]:
-    """Find inference that takes as much longer as there are requests in it: a queue booked as work."""
-    claims: list[Claim] = []
-    for service in sorted({part.service for part in evidence.parts if part.stage.startswith("inference")}):
-        columns = [
-            at
-            for at in evidence.columns(service=service, stage="inference")
-            if evidence.parts[at].category in ("self", "untraced", "host_wait", "gpu")
-        ]
-        spent = evidence.ms(columns)
-        among = np.fmax(inflight + 1, evidence.number("server.inflight"))
-        if not columns or not _grows_with(spent, among):
-            continue
-        found = best_cut(evidence, columns, inflight, cuts)
-        if found is None:
-            continue
-        cut, compared = found
-        spread, ms = claim_of(evidence, columns, compared.ms, beyond_typical=False)
-        claims.append(
-            Claim(
-                cause="queueing",
-                columns=spread,
-                ms=ms,
-                support="inferred",
-                confidence="likely",
-                summary=f"Inference of {service} takes as much longer as there are requests in it: they "
-                f"run one "
-                "after the other, and the wait is booked as inference.",
-                proofs=(
-                    Proof(
-                        f"{compared.struck_ms:,.0f} ms (median) with {cut:,.0f} or more others in it, "
-                        f"{compared.others_ms:,.0f} ms with fewer.",
-                        "select trace_id, start_time, duration_ms from requests where service = "
-                        f"{quoted(service)} order by start_time limit 1000",
-                    ),
-                ),
-                p_value=compared.p_value,
-                rank=42,
-                struck=compared.ms > 0,
-            )
-        )
-    return claims
-
-
-def _grows_with(spent: Floats, among: Floats) -> bool:
-    known = np.isfinite(among) & (among > 0) & (spent > 0)
-    if known.sum() < 20 or among[known].max() < LEAST_RANGE * among[known].min():
-        return False
-    x, y = np.log(among[known]), np.log(spent[known])
-    if not (np.ptp(x) > 0 and np.ptp(y) > 0):
-        return False  # a correlation with what never varies is not defined
-    slope, correlation = np.polyfit(x, y, 1)[0], np.corrcoef(x, y)[0, 1]
-    return bool(slope >= SERIAL and correlation > 0 and correlation**2 >= EXPLAINED)
-
-
 DETECTORS: Final = (
-    Detector(
-        cause="batch_window",
-        looks_for="`batch.max_delay_ms`: most of the tail waits for half to all of it, in batches that are "
-        "not full.",
-        not_confused_with=(
-            ("queueing", "batches are full, and waits grow with the requests in flight"),
-            ("head_of_line", "a large request was ahead"),
-        ),
-        fixes=(
-            Fix("Shorten the batch window: 5-10 ms and batches of 1-8 for real time.", GUIDE_A),
-            Fix(
-                "Let the window end when the server is idle.", "https://github.com/pytorch/serve/issues/2019"
-            ),
-        ),
-        detect=_batch_window,
-    ),
     Detector(
         cause="head_of_line",
         looks_for="small requests (by input tokens) that wait while one of at least eight times the usual "

@@ -19,6 +19,7 @@ MODULES: Final = (
     "_firsts",
     "_adapters",
     "_blocking",
+    "_batch_window",
     "_queues",
     "_calls",
     "_groups",

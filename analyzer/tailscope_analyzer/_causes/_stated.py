@@ -73,7 +73,8 @@ def _columns(evidence: Evidence, service: str, stages: list[str | None]) -> list
     inside = [at for at in evidence.columns(service=service) if evidence.parts[at].category not in ELSEWHERE]
     if None in stages:
         return inside
-    return [at for at in inside if evidence.parts[at].stage in stages]
+    told = tuple(f"{stage}." for stage in stages)  # a stage takes in its sub-stages
+    return [at for at in inside if f"{evidence.parts[at].stage}.".startswith(told)]
 
 
 def claims_of_losses(
