@@ -1,11 +1,12 @@
 """What thousands of slow clients do to a collector: nothing that its senders and readers would notice.
 
-    python benchmarks/slow_clients.py [--clients 10000] [--seconds 20] [--tls]
+    python benchmarks/slow_clients.py [--clients 10000] [--seconds 20] [--tls | --grpc]
 
 A real `tailscope serve`. Senders export over gRPC and HTTP and a reader asks, first alone, then while many
 HTTP connections are held open by another process: a quarter says nothing, a quarter stops in the midst of a
-head and adds a byte now and then, a quarter does so in a body, a quarter asks once and idles. Those that are
-closed come again at once. Everything stays on 127.0.0.1.
+head and adds a byte now and then, a quarter does so in a body, a quarter asks once and idles. With --grpc it
+is the gRPC port: nothing, half a greeting, an export whose message comes byte by byte, a greeting and no
+call. Those that are closed come again at once. Everything stays on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import threading
 import time
 import urllib.request
 from asyncio.sslproto import SSLProtocol
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,12 +39,32 @@ SPANS = 100
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 START_S, TRICKLE_S = 60, 3.0
 HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 OPENINGS = (
     b"",
     HEAD,
     HEAD + b"Content-Length: 1000000\r\n\r\n",
     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 )
+SETTINGS_FRAME = bytes.fromhex("000000040000000000")
+
+
+def opened_export() -> bytes:
+    """Return an HTTP/2 connection that begins an export: the head, and the first bytes of a 16 KiB frame."""
+    fields = b"\x83\x86\x04" + _sized(EXPORT.encode()) + b"\x0f\x10" + _sized(b"application/grpc")
+    fields += b"\x00" + _sized(b"te") + _sized(b"trailers")
+    head = len(fields).to_bytes(3, "big") + b"\x01\x04" + (1).to_bytes(4, "big") + fields
+    data = (16_384).to_bytes(3, "big") + b"\x00\x00" + (1).to_bytes(4, "big")
+    message = b"\x00" + (1 << 20).to_bytes(4, "big")
+    return GREETING + SETTINGS_FRAME + head + data + message
+
+
+def _sized(text: bytes) -> bytes:
+    return bytes([len(text)]) + text
+
+
+GRPC_OPENINGS = (b"", GREETING[:12], opened_export(), GREETING + SETTINGS_FRAME)
+"""Of the same kinds as OPENINGS, the second and third of which go on byte by byte."""
 
 
 @dataclass
@@ -51,6 +73,7 @@ class Tally:
 
     waits_s: list[float] = field(default_factory=list)
     failed: int = 0
+    said: Counter[str] = field(default_factory=Counter)
 
     def row(self, name: str, seconds: float) -> str:
         """Return a line of the table."""
@@ -84,8 +107,9 @@ def measured(tally: Tally, stop: threading.Event, once: object, pause_s: float) 
             started = time.monotonic()
             try:
                 once()  # type: ignore[operator]
-            except (OSError, grpc.RpcError):
+            except (OSError, grpc.RpcError) as error:
                 tally.failed += 1
+                tally.said[str(error)[:300]] += 1
             else:
                 tally.waits_s.append(time.monotonic() - started)
             stop.wait(pause_s)
@@ -156,7 +180,7 @@ def certificate_in(folder: Path) -> Path:
     return folder / "cert.pem"
 
 
-async def hold(url: str, clients: int) -> None:
+async def hold(url: str, clients: int, openings: tuple[bytes, ...]) -> None:
     """Keep slow connections open until stdin ends, and print how many there are."""
     address = urlsplit(url)
     context = None
@@ -168,7 +192,7 @@ async def hold(url: str, clients: int) -> None:
     places = asyncio.Semaphore(200)  # connecting at a time
 
     async def one(number: int) -> None:
-        opening = OPENINGS[number % len(OPENINGS)]
+        opening = openings[number % len(openings)]
         while True:
             try:
                 async with places:
@@ -179,7 +203,7 @@ async def hold(url: str, clients: int) -> None:
                 held[number] = writer
                 while not reader.at_eof():
                     await asyncio.sleep(TRICKLE_S)
-                    if number % len(OPENINGS) in {1, 2}:
+                    if number % len(openings) in {1, 2}:
                         writer.write(b"x")
                         await writer.drain()
                     if writer.is_closing():
@@ -211,13 +235,14 @@ def main() -> None:
     parser.add_argument(
         "--tls", action="store_true", help="hold the connections over TLS, to a collector that has it"
     )
+    parser.add_argument("--grpc", action="store_true", help="hold connections to the gRPC port")
     parser.add_argument("--hold", metavar="URL", help=argparse.SUPPRESS)
     args = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if args.hold:
         with suppress(KeyboardInterrupt):
-            asyncio.run(hold(args.hold, args.clients))
+            asyncio.run(hold(args.hold, args.clients, GRPC_OPENINGS if args.grpc else OPENINGS))
         return
     with tempfile.TemporaryDirectory() as folder:
         compare(args, Path(folder))
@@ -236,7 +261,8 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         about = owner(folder / "data", server)
         url, address = about["url"], about["grpc"]
         before = phase(url, address, args.seconds, certificate)
-        command = [sys.executable, __file__, "--clients", str(args.clients), "--hold", url]
+        command = [sys.executable, __file__, "--clients", str(args.clients)]
+        command += ["--grpc", "--hold", f"http://{address}"] if args.grpc else ["--hold", url]
         holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
             reached = ramp(holder, args.clients)
@@ -246,12 +272,18 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
             holder.kill()
             holder.wait()
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-        print(f"{args.clients:,} slow clients{' over TLS' if args.tls else ''}; ", end="")
+        print(
+            f"{args.clients:,} slow clients{' over TLS' if args.tls else ' of gRPC' if args.grpc else ''}; ",
+            end="",
+        )
         print(f"{reached:,} held when the measurement began; {args.seconds:g} s each")
         print("| | calls/s | p50 ms | p99 ms | max ms | failed |\n|---|---|---|---|---|---|")
         for when, tallies in (("alone", before), ("with them", during)):
             for name, tally in tallies.items():
                 print(tally.row(f"{name}, {when}", args.seconds))
+        for name, tally in during.items():
+            for error, times in tally.said.most_common(3):
+                print(f"{name}, {times} times: {error}")
         print(f"peak resident memory of the collector: {peak_mib(server.pid)} MiB")
         print("\n".join(counted))
     finally:

@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     from tailscope_analyzer._answer import SqlResult
     from tailscope_analyzer._arguments import parse_percentile, parse_time
     from tailscope_analyzer._client import Client, connect
+    from tailscope_analyzer._coded import CodedLedger
     from tailscope_analyzer._compare import Comparison, compare
     from tailscope_analyzer._detail import trace_detail
     from tailscope_analyzer._errors import AnalyzerError, InputError, NotFoundError, QueryError, SourceError
     from tailscope_analyzer._files import read_files
     from tailscope_analyzer._headline import headline
     from tailscope_analyzer._load import LoadCurve, load_curve
+    from tailscope_analyzer._outline import trace_outline
     from tailscope_analyzer._report import Report
     from tailscope_analyzer._schema import LEDGER_SCHEMA, REQUESTS_SCHEMA, SPANS_SCHEMA
     from tailscope_analyzer._servers import Servers, known_servers, load_servers, stage_of
+    from tailscope_analyzer._slo import Slo, slo
     from tailscope_analyzer._source import Selection, Source, open_source
     from tailscope_analyzer._tail import report
     from tailscope_analyzer._tokens import llm_requests
@@ -35,6 +38,7 @@ __all__ = [
     "SPANS_SCHEMA",
     "AnalyzerError",
     "Client",
+    "CodedLedger",
     "Comparison",
     "InputError",
     "LoadCurve",
@@ -43,6 +47,7 @@ __all__ = [
     "Report",
     "Selection",
     "Servers",
+    "Slo",
     "Source",
     "SourceError",
     "SqlResult",
@@ -62,8 +67,10 @@ __all__ = [
     "read_files",
     "render_trace",
     "report",
+    "slo",
     "stage_of",
     "trace_detail",
+    "trace_outline",
     "whatif",
 ]
 
@@ -71,15 +78,18 @@ _HOME = {
     "_answer": ("SqlResult",),
     "_arguments": ("parse_percentile", "parse_time"),
     "_client": ("Client", "connect"),
+    "_coded": ("CodedLedger",),
     "_compare": ("Comparison", "compare"),
     "_detail": ("trace_detail",),
     "_errors": ("AnalyzerError", "InputError", "NotFoundError", "QueryError", "SourceError"),
     "_files": ("read_files",),
     "_headline": ("headline",),
     "_load": ("LoadCurve", "load_curve"),
+    "_outline": ("trace_outline",),
     "_report": ("Report",),
     "_schema": ("LEDGER_SCHEMA", "REQUESTS_SCHEMA", "SPANS_SCHEMA"),
     "_servers": ("Servers", "known_servers", "load_servers", "stage_of"),
+    "_slo": ("Slo", "slo"),
     "_source": ("Selection", "Source", "open_source"),
     "_tail": ("report",),
     "_tokens": ("llm_requests",),

@@ -29,10 +29,12 @@ from tailscope_analyzer._source import Selection
 from tailscope_analyzer._traces import Traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     import polars as pl
+
+    from tailscope_analyzer._compare import Comparison
 
 TRUNCATED_HEADER: Final = "X-Tailscope-Truncated"
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -172,6 +174,35 @@ class Client:
         answer, _ = self._send(f"/api/report?{_parameters(selection or Selection(), percentile)}")
         return Report.from_json(answer)
 
+    def compare(
+        self, baseline: Selection, candidate: Selection, *, percentile: float = 0.99, most: int | None = None
+    ) -> Comparison:
+        """Let the collector say what became slower, from at most `most` requests of a side."""
+        from tailscope_analyzer._compare import Comparison
+
+        sides = {"baseline": baseline, "candidate": candidate}
+        asked = {f"{side}_{name}": text for side in sides for name, text in _spelled(sides[side]).items()}
+        asked |= {"percentile": f"{percentile * 100:.10g}", **({} if most is None else {"most": str(most)})}
+        answer, _ = self._send(f"/api/compare?{urllib.parse.urlencode(asked)}")
+        return Comparison.from_json(answer)
+
+    def load(self, selection: Selection, *, most: int | None = None) -> dict[str, Any]:
+        """Let the collector make the load curve of the newest `most` requests; returns its JSON as it is."""
+        asked = _spelled(selection) | ({} if most is None else {"most": str(most)})
+        answer, _ = self._send(f"/api/load?{urllib.parse.urlencode(asked)}")
+        return cast("dict[str, Any]", json.loads(answer))
+
+    def whatif(
+        self, selection: Selection, changes: Sequence[tuple[str, str]], *, most: int | None = None
+    ) -> dict[str, Any]:
+        """Let the collector predict the newest `most` requests under changes; returns its JSON as it is.
+
+        Changes are the parameters of `/api/whatif`, such as `("stage", "queue=0")` and `("replicas", "1")`.
+        """
+        asked = [*_spelled(selection).items(), *changes, *([] if most is None else [("most", str(most))])]
+        answer, _ = self._send(f"/api/whatif?{urllib.parse.urlencode(asked)}")
+        return cast("dict[str, Any]", json.loads(answer))
+
     def keep(self, selection: Selection, *, percentile: float = 0.99, name: str) -> tuple[str, Report]:
         """Make a report, and keep it and the traces that it names; returns its id and the report."""
         asked = f"{_parameters(selection, percentile)}&{urllib.parse.urlencode({'name': name})}"
@@ -188,6 +219,18 @@ class Client:
         wanted = urllib.parse.quote(trace_id.strip().lower(), safe="")
         answer, _ = self._send(f"/api/traces/{wanted}?form=detail")
         return cast("dict[str, Any]", json.loads(answer))
+
+    def outline(self, trace_id: str) -> dict[str, Any]:
+        """Describe one trace as columns, without the attributes; raises NotFoundError as `trace` does."""
+        wanted = urllib.parse.quote(trace_id.strip().lower(), safe="")
+        answer, _ = self._send(f"/api/traces/{wanted}?form=outline")
+        return cast("dict[str, Any]", json.loads(answer))
+
+    def export(self, trace_id: str, form: str) -> bytes:
+        """Return one trace as a file of another format: otlp, jaeger or perfetto (all are JSON)."""
+        wanted = urllib.parse.quote(trace_id.strip().lower(), safe="")
+        answer, _ = self._send(f"/api/traces/{wanted}?{urllib.parse.urlencode({'format': form})}")
+        return answer
 
     def about(self) -> dict[str, Any]:
         """Return what the collector says of itself: version, health, counters since its start."""
@@ -317,15 +360,19 @@ def _hung_up_hint(url: str) -> str:
 
 def _parameters(chosen: Selection, percentile: float) -> str:
     """Spell a selection as `/api/report` takes it."""
+    return urllib.parse.urlencode(_spelled(chosen) | {"percentile": f"{percentile * 100:.10g}"})
+
+
+def _spelled(chosen: Selection) -> dict[str, str]:
+    """Write the fields of a selection that narrow it as the collector's parameters."""
     wanted = {
         "service": chosen.service,
         "operation": chosen.operation,
         "where": chosen.where,
         "since": _iso(chosen.since),
         "until": _iso(chosen.until),
-        "percentile": f"{percentile * 100:.10g}",
     }
-    return urllib.parse.urlencode({name: value for name, value in wanted.items() if value is not None})
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def _iso(when: datetime | None) -> str | None:

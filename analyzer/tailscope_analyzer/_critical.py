@@ -41,7 +41,7 @@ def critical_path(whole: Assembly) -> list[Piece]:
         stage, category = labels.stages[int(labels.stage[row])], CATEGORIES[int(labels.category[row])]
         pauses = stopped.get(row, [])
         pieces += [Piece(row, start, end, stage, "gc") for start, end in pauses]
-        rest = _without(intervals, pauses)
+        rest = _without(intervals, pauses) if pauses else intervals
         if row in gpu:
             # When a span used the GPU is not recorded. A host prepares first, so the last of its time.
             before, working = _split_at_end(rest, gpu[row])

@@ -31,10 +31,8 @@ def trace_detail(spans: pa.Table | pl.DataFrame, *, servers: Servers | None = No
     `servers` is as for `Traces.from_spans`.
     Raises InputError when the table holds no trace, or more than one.
     """
-    columns = read_spans(spans, servers)
-    if len(columns.trace.values) != 1:
-        raise InputError(f"Spans of one trace were expected, not of {len(columns.trace.values)}.")
-    whole = assemble(columns)
+    whole = assemble_one(spans, servers)
+    columns = whole.spans
     entry = int(whole.forest.entry[0])
     origin = int(columns.start[entry])
     pieces = critical_path(whole)
@@ -45,13 +43,11 @@ def trace_detail(spans: pa.Table | pl.DataFrame, *, servers: Servers | None = No
         "operation": columns.operation.at(entry),
         "start_unix_nano": origin,
         "duration_ns": int(columns.duration[entry]),
-        "complete": bool(
-            not whole.forest.root_missing[0] and not whole.forest.orphan.any() and whole.timeline.sane[entry]
-        ),
+        "complete": is_complete(whole),
         "spans": _spans(whole, pieces),
         "critical_path": [
             {
-                "span_id": ids[_sender(whole, piece.row)],
+                "span_id": ids[sender(whole, piece.row)],
                 "start_unix_nano": origin + piece.start,
                 "end_unix_nano": origin + piece.end,
                 "stage": piece.stage,
@@ -59,12 +55,27 @@ def trace_detail(spans: pa.Table | pl.DataFrame, *, servers: Servers | None = No
             }
             for piece in pieces
         ],
-        "ledger": _ledger(whole),
-        "notes": _notes(whole),
+        "ledger": ledger_of(whole),
+        "notes": notes_of(whole),
     }
 
 
-def _ledger(whole: Assembly) -> list[dict[str, Any]]:
+def assemble_one(spans: pa.Table | pl.DataFrame, servers: Servers | None) -> Assembly:
+    """Assemble the spans of one trace; raises InputError when they are of none, or of several."""
+    columns = read_spans(spans, servers)
+    if len(columns.trace.values) != 1:
+        raise InputError(f"Spans of one trace were expected, not of {len(columns.trace.values)}.")
+    return assemble(columns)
+
+
+def is_complete(whole: Assembly) -> bool:
+    """Tell whether the root is here, no parent is missing and the entry's times can be true."""
+    forest, sane = whole.forest, whole.timeline.sane
+    return bool(not forest.root_missing[0] and not forest.orphan.any() and sane[forest.entry[0]])
+
+
+def ledger_of(whole: Assembly) -> list[dict[str, Any]]:
+    """Return the rows of the ledger, the largest first; none where the trace is no request."""
     if not whole.is_request[0]:
         return []
     frame = ledger_rows(whole).sort(["self_ns", "service", "operation"], descending=[True, False, False])
@@ -75,11 +86,11 @@ def _spans(whole: Assembly, pieces: list[Piece]) -> list[dict[str, Any]]:
     table, forest = whole.spans.table, whole.forest
     critical: dict[int, int] = defaultdict(int)
     for piece in pieces:
-        critical[_sender(whole, piece.row)] += piece.end - piece.start
+        critical[sender(whole, piece.row)] += piece.end - piece.start
     rows: list[dict[str, Any]] = table.to_pylist()
     stages = whole.spans.stage
     listed: list[dict[str, Any]] = []
-    for row, depth in _pre_order(whole):
+    for row, depth in pre_order(whole):
         raw = rows[row]
         code = int(stages.codes[row])
         listed.append(
@@ -119,7 +130,7 @@ def _link(link: dict[str, Any]) -> dict[str, Any]:
     return {"trace_id": link["trace_id"], "span_id": link["span_id"], "attributes": attributes}
 
 
-def _pre_order(whole: Assembly) -> list[tuple[int, int]]:
+def pre_order(whole: Assembly) -> list[tuple[int, int]]:
     """Return (row, depth): the entry's tree first, then other trees; children by start."""
     spans, parent = whole.spans, whole.forest.parent
     entry = int(whole.forest.entry[0])
@@ -139,12 +150,13 @@ def _pre_order(whole: Assembly) -> list[tuple[int, int]]:
     return listed
 
 
-def _sender(whole: Assembly, row: int) -> int:
+def sender(whole: Assembly, row: int) -> int:
     """Return the row that somebody sent: of a part that a span's attributes tell of, that span."""
     return row if row < whole.spans.recorded else int(whole.forest.parent[row])
 
 
-def _notes(whole: Assembly) -> list[str]:
+def notes_of(whole: Assembly) -> list[str]:
+    """Say what is odd about the trace, a sentence each."""
     spans, forest, timeline = whole.spans, whole.forest, whole.timeline
     entry = int(forest.entry[0])
     name = spans.operation.at(entry)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tailscope_analyzer._change_text import also_moved, since
 from tailscope_analyzer._findings import findings, standing_out
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
@@ -95,16 +96,17 @@ def headline(report: Report) -> str:
         return f"{already}Nothing stands out: {name} is {milliseconds(tail)}, no more than {_base(report)}."
     found = standing_out(report)
     if not found and _cause(report):
-        return f"{already}{_compared(report, tail)}: {_cause(report)}."
+        return f"{already}{_compared(report, tail)}: {_cause(report)}.{also_moved(report)}"
     if not found:
         top = findings(report)[0]
         growth = f", {top.tail_ms / top.typical_ms:.1f} times its typical time" if top.typical_ms > 0 else ""
         return (
             f"{already}Nothing stands out: {_compared(report, tail)}, and the largest part of that is "
-            f"ordinary spread of {explain(top)} (+{milliseconds(top.excess_ms)}{growth})."
+            f"ordinary spread of {explain(top)} (+{milliseconds(top.excess_ms)}{growth}).{also_moved(report)}"
         )
     first = found[0]
-    part = f"({first.share:.0%}{_interval(first)}) is {explain(first)}"
+    began = since(report, first.first) if len(first.rows) == 1 else ""
+    part = f"({first.share:.0%}{_interval(first)}) is {explain(first)}{began}"
     cause = _cause(report)
     if cause:
         by_stage = f"By stage {milliseconds(first.excess_ms)} {part}"
@@ -112,7 +114,8 @@ def headline(report: Report) -> str:
     else:
         sentence = f"{already}{_compared(report, tail)}: {milliseconds(first.excess_ms)} of that {part}"
     others = [f"{milliseconds(other.excess_ms)} {explain(other)}" for other in found[1:3]]
-    return sentence + (f"; another {' and '.join(others)}." if others else ".")
+    sentence += f"; another {' and '.join(others)}." if others else "."
+    return sentence if began else sentence + also_moved(report)
 
 
 def _cause(report: Report) -> str:

@@ -17,6 +17,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
 
 
+def valued(name: str, value: str) -> str:
+    """Write an attribute with its value; a value on a side of a number begins with that side."""
+    return f"{name} {value}" if value.startswith((">= ", "<= ")) else f"{name} = {value}"
+
+
 def readable(name: str, most: int = MOST_LETTERS) -> str:
     """Return a name on one line, printable throughout and at most `most` letters long."""
     plain = "".join(letter for letter in " ".join(name.split()) if letter.isprintable())

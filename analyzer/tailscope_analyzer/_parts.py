@@ -8,7 +8,7 @@ untraced.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,11 @@ from tailscope_analyzer._errors import InputError
 if TYPE_CHECKING:
     from tailscope_analyzer._arrays import Floats, Ints
     from tailscope_analyzer._arrow import Column
+    from tailscope_analyzer._coded import CodedLedger
     from tailscope_analyzer._traces import Traces
+
+PLACE: Final = "place"
+"""The column of `counted_requests` that says where a request stands among all."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,14 +53,14 @@ class Parts:
 def counted_requests(traces: Traces, *columns: str) -> pl.DataFrame:
     """Return some columns of the requests that count (all of them if none is named), and `sample_weight`.
 
+    The column PLACE is where each stands among all requests.
     A weight of null is 1; a request of weight 0 stands for none and is left out. Raises InputError where a
     weight is negative or no number.
     """
     weight = pl.col("sample_weight").fill_null(1.0)
     wanted = [name for name in columns or traces.requests.columns if name != "sample_weight"]
-    requests = traces.requests.filter(pl.col("counted") & pl.col("duration_ns").is_not_null()).select(
-        *wanted, weight
-    )
+    rows = traces.requests.with_row_index(PLACE) if PLACE in wanted else traces.requests
+    requests = rows.filter(pl.col("counted") & pl.col("duration_ns").is_not_null()).select(*wanted, weight)
     weights = requests["sample_weight"].to_numpy()
     wrong = int((~(np.isfinite(weights) & (weights >= 0))).sum())
     if wrong:
@@ -69,10 +73,10 @@ def counted_requests(traces: Traces, *columns: str) -> pl.DataFrame:
 
 def split_requests(traces: Traces) -> Parts:
     """Order the requests that count and lay out their parts."""
-    requests = counted_requests(traces, "trace_id", "service", "duration_ns", "duration_ms")
+    requests = counted_requests(traces, PLACE, "trace_id", "service", "duration_ns", "duration_ms")
     requests = requests.sort("duration_ns", "trace_id")
     weight = requests["sample_weight"].to_numpy()
-    cells, parts = _cells(requests, traces.ledger)
+    cells, parts = _cells(requests, traces.ledger) if traces.coded is None else _coded_cells(requests, traces)
     row, part, self_ns = _with_the_rest(requests, cells, parts)
     by_name = sorted(range(len(parts)), key=lambda number: parts[number])
     parts, part = [parts[number] for number in by_name], np.argsort(by_name)[part]
@@ -87,6 +91,26 @@ def split_requests(traces: Traces) -> Parts:
         matrix=matrix,
         parts=parts,
     )
+
+
+def _coded_cells(requests: pl.DataFrame, traces: Traces) -> tuple[tuple[Ints, Ints, Ints], list[Part]]:
+    """Return the same of a ledger that is coded already."""
+    ledger = cast("CodedLedger", traces.coded)
+    place = np.full(len(traces.requests), -1, dtype=np.int64)
+    place[requests[PLACE].to_numpy()] = np.arange(len(requests))
+    row = place[ledger.request]
+    known = row >= 0
+    numbers: dict[Part, int] = {}
+    number_of = [
+        numbers.setdefault(
+            Part(service, stage, category, callee_of(service, category, operation or "")), len(numbers)
+        )
+        for service, stage, category, operation in ledger.keys.select(ledger.KEY).iter_rows()
+    ]
+    part = np.array(number_of, dtype=np.int64)[ledger.key]
+    if known.all():
+        return (row, part, ledger.self_ns), list(numbers)
+    return (row[known], part[known], ledger.self_ns[known]), list(numbers)
 
 
 def _cells(requests: pl.DataFrame, ledger: pl.DataFrame) -> tuple[tuple[Ints, Ints, Ints], list[Part]]:
@@ -136,8 +160,8 @@ def _with_the_rest(
 ) -> tuple[Ints, Ints, Ints]:
     """Add what the ledger leaves out of a duration as untraced time of the entry's service."""
     row, part, self_ns = cells
-    known = np.zeros(len(requests), dtype=np.int64)
-    np.add.at(known, row, self_ns)
+    # Exact: a request's nanoseconds are far below 2**53.
+    known = np.bincount(row, self_ns, len(requests)).astype(np.int64)
     left = requests["duration_ns"].to_numpy() - known
     at = np.flatnonzero(left)
     number: dict[str, int] = {}

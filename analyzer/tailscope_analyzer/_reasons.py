@@ -1,4 +1,4 @@
-"""Causes, attributes and predictions of a report as words and cells, the same for text, Markdown and HTML.
+"""Causes and predictions of a report as words and cells, the same for text, Markdown and HTML.
 
 Owns which rows are worth showing and their cells. Decides nothing: what is a cause was decided before.
 """
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from tailscope_analyzer._report import Report
 
 MOST_CAUSES: Final = 5
-MOST_ATTRIBUTES: Final = 8
 MOST_TRACES: Final = 3
 MOST_OF_A_SENTENCE: Final = 400
 
 CAUSE_COLUMNS: Final = ("cause", "where", "excess", "95 % interval", "share", "how sure")
-ATTRIBUTE_COLUMNS: Final = ("attribute", "excess", "share", "requests", "q")
 WHATIF_COLUMNS: Final = ("if", "p50", "p95", "p99", "95 % interval")
 
 
@@ -44,20 +42,6 @@ class Told:
 def told_causes(report: Report) -> tuple[Told, ...]:
     """Return the causes worth showing, the largest first."""
     return tuple(_told(row) for row in report.causes[:MOST_CAUSES])
-
-
-def attribute_cells(report: Report) -> list[tuple[str, ...]]:
-    """Return the attributes worth showing, by ATTRIBUTE_COLUMNS."""
-    return [
-        (
-            readable(f"{row['attribute']} = {row['value']}"),
-            signed(row["excess_ms"]),
-            percent(row["share_of_tail"]),
-            f"{row['requests']:,.0f}",
-            f"{row['q_value']:.2g}",
-        )
-        for row in report.attributes[:MOST_ATTRIBUTES]
-    ]
 
 
 def whatif_cells(report: Report) -> list[tuple[str, ...]]:

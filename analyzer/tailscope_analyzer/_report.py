@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from tailscope_analyzer._change_rows import ChangeRow, Timeline, changes_from, timeline_from
 from tailscope_analyzer._errors import InputError
 
 if TYPE_CHECKING:
@@ -132,6 +133,54 @@ class SlowRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class AttributeSearch:
+    """Say what was asked about attributes, whether or not anything was found."""
+
+    tested: int
+    """Values that were tested; the q-values are corrected for all of them."""
+    left_out: tuple[dict[str, str], ...] = ()
+    """Attributes that were not asked about: `attribute` and `reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixRow:
+    """Hold one class of requests: how frequent it is, typically and in the tail, and what that adds."""
+
+    service: str
+    operation: str
+    model: str
+    """Empty where the requests name none; `any` in this and the other names takes in several."""
+    input_tokens: str
+    """A range of tokens, `256-511`; empty where nothing tells of tokens."""
+    requests: int
+    """Stored ones counted by what they stand for."""
+    typical_ms: float
+    """The median request of the class."""
+    typical_share: float
+    """Of the typical request: how much of it is of this class."""
+    tail_share: float
+    """Of the tail."""
+    excess_ms: float
+    """What its larger part in the tail adds; all classes together are `mix_ms`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Split an excess: `mix_ms + within_ms` is all of it."""
+
+    mix_ms: float
+    """What the tail adds because its requests are of other classes than the typical ones."""
+    within_ms: float
+    """What it adds because they are slower than the median request of their own class."""
+    share: float
+    """`mix_ms` of the excess."""
+    ci95_ms: tuple[float, float]
+    """Of `mix_ms`, with the medians of the classes as they are."""
+    rows: tuple[MixRow, ...]
+    """The classes that add or take most, at most 20."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Hold every finding about the tail of a window of requests."""
 
@@ -158,6 +207,14 @@ class Report:
     latency_ci95_ms: LatencyIntervals = LatencyIntervals()
     excess_ci95_ms: tuple[float, float] | None = None
     """A 95 % interval of `excess_ms`; None where there is no split."""
+    attribute_search: AttributeSearch | None = None
+    """What `attributes` are the findings of; None where there are too few requests to look."""
+    mix: Mix | None = None
+    """How much of the excess is what slow requests ask for; None with one kind of requests, or no split."""
+    changes: tuple[ChangeRow, ...] = ()
+    """What moved during the window and when, the most for the percentile first; empty where nothing did."""
+    timeline: Timeline | None = None
+    """The stages over time; None with too few requests for five bins."""
 
     @property
     def tail_ms(self) -> float | None:
@@ -227,7 +284,21 @@ def _report(data: Mapping[str, Any]) -> Report:
         notes=tuple(data.get("notes", ())),
         latency_ci95_ms=_row(LatencyIntervals, data.get("latency_ci95_ms") or {}),
         excess_ci95_ms=_pair(data.get("excess_ci95_ms")),
+        attribute_search=_search(data.get("attribute_search")),
+        mix=_mix(data.get("mix")),
+        changes=changes_from(data.get("changes") or ()),
+        timeline=timeline_from(data.get("timeline")),
     )
+
+
+def _search(data: Mapping[str, Any] | None) -> AttributeSearch | None:
+    return None if data is None else cast("AttributeSearch", _row(AttributeSearch, data))
+
+
+def _mix(data: Mapping[str, Any] | None) -> Mix | None:
+    if data is None:
+        return None
+    return cast("Mix", _row(Mix, {**data, "rows": [_row(MixRow, row) for row in data["rows"]]}))
 
 
 def _row(kind: Any, data: Mapping[str, Any]) -> Any:

@@ -9,17 +9,27 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from tailscope_analyzer._change_text import CHANGE_COLUMNS, change_cells, with_it
 from tailscope_analyzer._headline import headline, milliseconds
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
 from tailscope_analyzer._reasons import (
-    ATTRIBUTE_COLUMNS,
     CAUSE_COLUMNS,
     WHATIF_COLUMNS,
-    attribute_cells,
     told_causes,
     whatif_cells,
 )
+from tailscope_analyzer._report_effects import (
+    ATTRIBUTE_COLUMNS,
+    MIX_COLUMNS,
+    WHAT_AN_EFFECT_IS,
+    attribute_cells,
+    attribute_lines,
+    effects_plot,
+    mix_cells,
+    mix_line,
+)
+from tailscope_analyzer._report_over_time import over_time
 from tailscope_analyzer._report_plots import plots
 from tailscope_analyzer._report_rows import (
     baseline_line,
@@ -74,6 +84,8 @@ def report_html(report: Report) -> str:
         ),
         *plots(report),
         *_causes(report),
+        *over_time(report),
+        *_changes(report),
         *_stages(report),
     ]
     if len(report.services) > 1:
@@ -85,11 +97,7 @@ def report_html(report: Report) -> str:
             for row in shown_edges(report)
         ]
         body += ["<h2>Between services</h2>", _table(["edge", "excess", "share"], edges, numbers=(1, 2))]
-    if report.attributes:
-        body += [
-            "<h2>Attributes</h2>",
-            _table(ATTRIBUTE_COLUMNS, attribute_cells(report), numbers=range(1, 5)),
-        ]
+    body += _attributes(report)
     if report.whatif:
         body += ["<h2>What if</h2>", _table(WHATIF_COLUMNS, whatif_cells(report), numbers=range(1, 5))]
     if report.slowest:
@@ -103,6 +111,20 @@ def report_html(report: Report) -> str:
         + "\n".join(body)
         + "\n</body></html>\n"
     )
+
+
+def _attributes(report: Report) -> list[str]:
+    lines = [f"<p>{escape(line)}</p>" for line in attribute_lines(report)]
+    parts = ["<h2>Attributes</h2>"] if report.attributes or lines else []
+    if report.attributes:
+        cells = _table(ATTRIBUTE_COLUMNS, attribute_cells(report), numbers=range(1, 6))
+        parts += [effects_plot(report), cells, f'<p class="quiet">{escape(WHAT_AN_EFFECT_IS)}</p>']
+    parts += lines
+    if report.mix:
+        parts += ["<h2>What slow requests ask for</h2>", f"<p>{escape(mix_line(report))}</p>"]
+    if mix := mix_cells(report):
+        parts.append(_table(MIX_COLUMNS, mix, numbers=range(1, 5)))
+    return parts
 
 
 def _causes(report: Report) -> list[str]:
@@ -120,6 +142,13 @@ def _causes(report: Report) -> list[str]:
             lines.append(f"<li>Traces: <code>{escape(' '.join(one.traces))}</code></li>")
         parts.append(f"<h3>{escape(one.cells[0])}</h3><p>{escape(one.summary)}</p><ul>{''.join(lines)}</ul>")
     return parts
+
+
+def _changes(report: Report) -> list[str]:
+    if not report.changes:
+        return []
+    table = _table(CHANGE_COLUMNS, change_cells(report), numbers=range(1, 7))
+    return ["<h2>Changes over time</h2>", table, *(f"<p>{escape(line)}</p>" for line in with_it(report))]
 
 
 def _query(sql: str) -> str:

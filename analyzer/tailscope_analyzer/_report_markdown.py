@@ -8,16 +8,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tailscope_analyzer._change_text import CHANGE_COLUMNS, change_cells, with_it
 from tailscope_analyzer._headline import headline, milliseconds
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._quality import percentile_name
 from tailscope_analyzer._reasons import (
-    ATTRIBUTE_COLUMNS,
     CAUSE_COLUMNS,
     WHATIF_COLUMNS,
-    attribute_cells,
     told_causes,
     whatif_cells,
+)
+from tailscope_analyzer._report_effects import (
+    ATTRIBUTE_COLUMNS,
+    MIX_COLUMNS,
+    WHAT_AN_EFFECT_IS,
+    attribute_cells,
+    attribute_lines,
+    mix_cells,
+    mix_line,
 )
 from tailscope_analyzer._report_rows import (
     baseline_line,
@@ -50,6 +58,7 @@ def report_markdown(report: Report) -> str:
         table([name for name, _ in latencies(report)], [[value for _, value in latencies(report)]]),
         *(escaped(line) for line in (baseline_line(report), quality_line(report)) if line),
         *_causes(report),
+        *_changes(report),
         *_stages(report),
     ]
     if len(report.services) > 1:
@@ -61,14 +70,26 @@ def report_markdown(report: Report) -> str:
             for row in shown_edges(report)
         ]
         blocks.append(table(["between", "excess", "share"], edges))
-    if report.attributes:
-        blocks.append(table(ATTRIBUTE_COLUMNS, attribute_cells(report)))
+    blocks += _attributes(report)
     if report.whatif:
         blocks.append(table(WHATIF_COLUMNS, whatif_cells(report)))
     if report.slowest:
         slowest = [[row.trace_id, milliseconds(row.duration_ms), row.top_stage] for row in report.slowest]
         blocks.append(table(["slowest requests", "took", "most of it beyond typical"], slowest))
     return "\n\n".join(blocks) + "\n"
+
+
+def _attributes(report: Report) -> list[str]:
+    """Write the effects and the mix: what goes with slowness, and what is merely asked for."""
+    blocks: list[str] = []
+    if report.attributes:
+        blocks += [table(ATTRIBUTE_COLUMNS, attribute_cells(report)), WHAT_AN_EFFECT_IS]
+    blocks += [escaped(line) for line in attribute_lines(report)]
+    if report.mix:
+        blocks.append(escaped(mix_line(report)))
+    if cells := mix_cells(report):
+        blocks.append(table(MIX_COLUMNS, cells))
+    return blocks
 
 
 def escaped(text: str) -> str:
@@ -90,6 +111,13 @@ def _causes(report: Report) -> list[str]:
         blocks.append("\n".join(lines))
         blocks += [_code(sql) for _, sql in one.seen if sql]
     return blocks
+
+
+def _changes(report: Report) -> list[str]:
+    if not report.changes:
+        return []
+    lines = [escaped(line) for line in with_it(report)]
+    return ["### Changes over time", table(CHANGE_COLUMNS, change_cells(report)), *lines]
 
 
 def _code(sql: str) -> str:

@@ -13,16 +13,16 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from tailscope_analyzer._change_text import CHANGE_COLUMNS, change_cells, with_it
 from tailscope_analyzer._headline import headline, milliseconds
 from tailscope_analyzer._names import readable
 from tailscope_analyzer._reasons import (
-    ATTRIBUTE_COLUMNS,
     CAUSE_COLUMNS,
     WHATIF_COLUMNS,
-    attribute_cells,
     told_causes,
     whatif_cells,
 )
+from tailscope_analyzer._report_effects import ATTRIBUTE_COLUMNS, attribute_cells, attribute_lines
 from tailscope_analyzer._report_rows import (
     baseline_line,
     interval,
@@ -71,6 +71,9 @@ def report_text(report: Report, *, width: int = 100, colour: bool = False) -> st
     parts += [Text(folded(line, width)) for line in lines if line]
     if report.causes:
         parts += [Text(), *_causes(report, width)]
+    if report.changes:
+        parts += [Text(), cells_table(CHANGE_COLUMNS, change_cells(report), width)]
+        parts += [Text(folded(line, width), "dim") for line in with_it(report)]
     if shown_rows(report).rows:
         parts += [Text(), _stages(report, width)]
         parts += _remainder(report)
@@ -80,6 +83,10 @@ def report_text(report: Report, *, width: int = 100, colour: bool = False) -> st
         parts += [Text(), _edges(report, width)]
     if report.attributes:
         parts += [Text(), cells_table(ATTRIBUTE_COLUMNS, attribute_cells(report), width)]
+    if remarks := attribute_lines(report):
+        # After a table they are remarks on it; alone they are a paragraph.
+        parts += [] if report.attributes else [Text()]
+        parts += [Text(folded(line, width), "dim") for line in remarks]
     if report.whatif:
         parts += [Text(), cells_table(WHATIF_COLUMNS, whatif_cells(report), width)]
     if report.slowest:

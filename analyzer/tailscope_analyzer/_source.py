@@ -94,6 +94,10 @@ class Source(Protocol):
         """Describe one trace; raises NotFoundError when it is unknown."""
         ...
 
+    def export(self, trace_id: str, form: str) -> bytes:
+        """Return one trace as JSON of another format: otlp, jaeger or perfetto."""
+        ...
+
     def close(self) -> None:
         """Let go of connections; safe to call twice."""
         ...

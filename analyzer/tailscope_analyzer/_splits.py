@@ -69,9 +69,8 @@ def gpu_times(spans: SpanColumns, labels: Labels) -> tuple[Ints, Ints]:
 
 def gc_segments(spans: SpanColumns, forest: Forest, timeline: Timeline, swept: Sweep) -> Segments:
     """Return the pieces of own time during which the span's process was stopped by its garbage collector."""
-    events = find_events(spans.table["events"], GC_EVENT)
     none = np.zeros(0, dtype=np.int64)
-    stops = [stop for stop in (_pause(event, spans, timeline) for event in events) if stop[1] < stop[2]]
+    stops = [stop for stop in gc_pauses(spans, timeline) if stop[1] < stop[2]]
     if not stops:
         return Segments(none, none, none)
     row, start, end = (np.array(column, dtype=np.int64) for column in zip(*stops, strict=True))
@@ -80,6 +79,11 @@ def gc_segments(spans: SpanColumns, forest: Forest, timeline: Timeline, swept: S
     affected = np.flatnonzero(np.isin(process, of))
     own = own_segments(swept, forest.parent, affected)
     return _overlaps(own, process[own.row], start, end, of)
+
+
+def gc_pauses(spans: SpanColumns, timeline: Timeline) -> list[tuple[int, int, int]]:
+    """Return row, start and end (ns on the timeline) of each pause that a span tells of, cut to the span."""
+    return [_pause(event, spans, timeline) for event in find_events(spans.table["events"], GC_EVENT)]
 
 
 def as_milliseconds(text: str) -> float:

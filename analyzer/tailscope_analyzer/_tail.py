@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 
 from tailscope_analyzer._causes import find_causes
+from tailscope_analyzer._changes import find_changes
+from tailscope_analyzer._effects import find_effects
 from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._evidence import Evidence, gather
+from tailscope_analyzer._mix import mix_note, split_mix
 from tailscope_analyzer._notes import notes_on, notes_on_evidence
-from tailscope_analyzer._parts import Part, Parts, split_requests
+from tailscope_analyzer._parts import Part, Parts, counted_requests, split_requests
 from tailscope_analyzer._quality import carries, is_enough, judge_quality
 from tailscope_analyzer._quantile import Smoother, effective_size, quantile_interval, weighted_quantile
 from tailscope_analyzer._report import (
@@ -25,6 +28,7 @@ from tailscope_analyzer._report import (
     EdgeRow,
     Latency,
     LatencyIntervals,
+    Mix,
     Report,
     ServiceRow,
     SlowRequest,
@@ -72,6 +76,16 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
     tail = _explain(split, percentile) if carries(split.weight, percentile) else None
     evidence = gather_evidence(traces, split, percentile, tail)
     causes = find_causes(evidence) if evidence else ()
+    effects = find_effects(evidence) if evidence else None
+    found = bool(causes or (effects and effects.rows))
+    mix = _mix(traces, split, percentile, tail) if tail else None
+    changes = find_changes(
+        traces,
+        split,
+        percentile=percentile,
+        excess_ms=tail.excess_ms if tail else 0.0,
+        evidence=evidence,
+    )
     return Report(
         version=VERSION,
         window=_window(traces, chosen),
@@ -84,16 +98,22 @@ def report(traces: Traces, *, percentile: float = 0.99, selection: Selection | N
         stages=tail.stages if tail else (),
         services=tail.services if tail else (),
         edges=tail.edges if tail else (),
+        attributes=tuple(effect.to_dict() for effect in effects.rows) if effects else (),
         causes=tuple(cause.to_dict() for cause in causes),
         whatif=default_rows(traces, tail.stages) if tail else (),
         slowest=_slowest(split, tail.typical if tail else None),
         percentile_ms=weighted_quantile(split.duration_ms, split.weight, percentile) if n else None,
         notes=(
             *notes_on(traces.requests.filter("counted"), chosen),
-            *(notes_on_evidence(evidence, percentile, found=bool(causes)) if evidence else ()),
+            *([note] if (note := mix_note(mix)) else []),
+            *(notes_on_evidence(evidence, percentile, found=found) if evidence else ()),
         ),
         latency_ci95_ms=_latency_intervals(split),
         excess_ci95_ms=tail.excess_ci95_ms if tail else None,
+        attribute_search=effects.search() if effects else None,
+        mix=mix,
+        changes=changes.rows,
+        timeline=changes.timeline,
     )
 
 
@@ -134,6 +154,21 @@ def gather_evidence(
         typical_weight=explained.typical_weight,
         percentile=sought,
         faster_half=explained.baseline.kind == "faster_half",
+    )
+
+
+def _mix(traces: Traces, split: Parts, percentile: float, tail: Tail) -> Mix | None:
+    """Split the excess into what slow requests ask for and what they take beyond their like."""
+    named = ("service", "operation", "model", "input_tokens")
+    requests = counted_requests(traces, *named, "duration_ns", "trace_id").sort("duration_ns", "trace_id")
+    return split_mix(
+        requests.select(named),
+        split.duration_ms,
+        split.weight,
+        tail.tail_weight,
+        tail.typical_weight,
+        percentile=percentile,
+        faster_half=tail.baseline.kind == "faster_half",
     )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from tailscope.conventions import UNKNOWN_SERVICE
 from tailscope_analyzer._arrow import frame_of, pc
+from tailscope_analyzer._coded import CodedLedger
 from tailscope_analyzer._errors import InputError
 from tailscope_analyzer._schema import LEDGER_SCHEMA, REQUESTS_SCHEMA, SPANS_SCHEMA, polars_schema
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from tailscope_analyzer._arrays import Ints
     from tailscope_analyzer._ledger import Assembly
     from tailscope_analyzer._servers import Servers
 
@@ -39,6 +42,8 @@ class Traces:
         self._spans = spans
         self._servers = servers
         self._spans_of: Callable[[pl.Series], pa.Table] | None = None
+        self.coded: CodedLedger | None = None
+        """The ledger as numbers, beside `requests`, where a store gave it so."""
 
     @classmethod
     def from_spans(cls, spans: pa.Table | pl.DataFrame, *, servers: Servers | None = None) -> Traces:
@@ -55,19 +60,23 @@ class Traces:
     def from_parts(
         cls,
         requests: pa.Table | pl.DataFrame,
-        ledger: pa.Table | pl.DataFrame,
+        ledger: pa.Table | pl.DataFrame | CodedLedger,
         *,
         spans: pa.Table | Callable[[pl.Series], pa.Table] | None = None,
     ) -> Traces:
         """Build from stored rows; columns that the views leave out (`counted`, `self_ns`...) are restored.
 
+        A coded ledger names requests by their place in `requests`; it has every column of `keys`.
         `spans` is a table of the same traces, or what gives one when it is asked for: called with trace ids,
         it returns their spans and those of traces of the same time that are no requests.
         """
         traces = cls(None if callable(spans) else spans)
         traces._spans_of = spans if callable(spans) else None
-        traces.__dict__["requests"] = _restored_requests(_frame(requests))
-        traces.__dict__["ledger"] = _restored_ledger(_frame(ledger))
+        traces.__dict__["requests"], place = _restored_requests(_frame(requests))
+        if isinstance(ledger, CodedLedger):
+            traces.coded = ledger.moved(place)
+        else:
+            traces.__dict__["ledger"] = _restored_ledger(_frame(ledger))
         return traces
 
     @cached_property
@@ -85,6 +94,8 @@ class Traces:
         """
         from tailscope_analyzer._ledger import ledger_rows
 
+        if self.coded is not None:
+            return self.coded.frame(self.requests["trace_id"])
         return ledger_rows(self._assembly)
 
     @cached_property
@@ -153,7 +164,8 @@ class Traces:
         return len(self.requests)
 
     def __repr__(self) -> str:
-        return f"<Traces: {len(self)} requests, {len(self.ledger)} ledger rows>"
+        rows = self.ledger if self.coded is None else self.coded
+        return f"<Traces: {len(self)} requests, {len(rows)} ledger rows>"
 
 
 def ledger(traces: Traces) -> pl.DataFrame:
@@ -165,7 +177,8 @@ def _frame(table: pa.Table | pl.DataFrame) -> pl.DataFrame:
     return table if isinstance(table, pl.DataFrame) else frame_of(table)
 
 
-def _restored_requests(frame: pl.DataFrame) -> pl.DataFrame:
+def _restored_requests(frame: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
+    """Return the rows in order of start, and of each given row its place among them."""
     _need(frame, ("trace_id", "service", "operation", "start_time", "duration_ms"), "requests")
     frame = frame.with_columns(
         pl.col("service").fill_null(UNKNOWN_SERVICE),
@@ -185,7 +198,11 @@ def _restored_requests(frame: pl.DataFrame) -> pl.DataFrame:
     frame = frame.with_columns(
         pl.lit(None).alias(name) for name in types.names() if name not in frame.columns
     )
-    return frame.select(types.names()).cast(dict(types)).sort("start_unix_nano", "trace_id")  # type: ignore[arg-type]
+    frame = frame.select(types.names()).cast(dict(types))  # type: ignore[arg-type]
+    order = frame.select(pl.arg_sort_by("start_unix_nano", "trace_id")).to_series()
+    place = np.empty(len(frame), dtype=np.int64)
+    place[order.to_numpy()] = np.arange(len(frame))
+    return frame[order], place
 
 
 def _restored_ledger(frame: pl.DataFrame) -> pl.DataFrame:

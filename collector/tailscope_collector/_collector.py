@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import duckdb
 from starlette.routing import Route
 
+from tailscope_collector._analyses_api import AnalysesApi
 from tailscope_collector._api import Api
 from tailscope_collector._commit import Committer
 from tailscope_collector._counters import Counters
@@ -37,6 +38,7 @@ from tailscope_collector._metric_intake import MetricIntake
 from tailscope_collector._openapi import OpenApi
 from tailscope_collector._origins import Origins
 from tailscope_collector._process import describe_process
+from tailscope_collector._query._analyses import Analyses
 from tailscope_collector._query._queries import Queries
 from tailscope_collector._query._questions import Questions
 from tailscope_collector._query._turns import Turns
@@ -50,6 +52,7 @@ from tailscope_collector._settle import Settler
 from tailscope_collector._span_table import SpanReader
 from tailscope_collector._stages import StageOf
 from tailscope_collector._store import open_store
+from tailscope_collector._whatif_api import WhatIfApi
 from tailscope_collector.errors import StoreError
 
 if TYPE_CHECKING:
@@ -131,6 +134,9 @@ class Collector:
             receiver = HttpReceiver(self.intake, self.metrics, exports, settings)
             turns = Turns(settings.max_queries, wait_s=settings.query_timeout_s)
             findings = FindingsApi(Findings(self.store, self.questions), turns=turns)
+            populations = Analyses(self.queries, self.questions)
+            analyses = AnalysesApi(populations, turns=turns)
+            predictions = WhatIfApi(populations, turns=turns)
             api = Api(
                 self.queries,
                 self.questions,
@@ -139,7 +145,12 @@ class Collector:
                 about=self.about,
             )
             described = Route("/openapi.json", OpenApi(version("tailscope"), guards.access).answer)
-            self.routes = [*_routes(receiver, api, findings, self.health), described]
+            self.routes = [
+                *_routes(receiver, api, findings, self.health),
+                *analyses.routes(),
+                *predictions.routes(),
+                described,
+            ]
             self._http = HttpServer(
                 self.routes,
                 host=host,

@@ -14,8 +14,9 @@ from starlette.routing import Route
 
 from tailscope_analyzer import AnalyzerError, NotFoundError, QueryError
 from tailscope_collector import _sql
-from tailscope_collector._jaeger_json import jaeger_traces
+from tailscope_collector._jaeger_json import envelope
 from tailscope_collector._jaeger_search import dependency_values, padded, search_values, trace_ids
+from tailscope_collector._query._exported import Exported
 from tailscope_collector._query._parts import dumped
 from tailscope_collector._query._streamed import answer_of
 
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
 MOST_NAMES: Final = 10_000
 """Services, operations or edges of one answer."""
 
-MOST_SPANS: Final = 150_000
-"""Spans of one answer: each takes about 3 kB of memory meanwhile."""
-
+_FORMS: Final = ("both", "detail", "outline", "jaeger")
 _KINDS: Final = frozenset({"unspecified", "internal", "server", "client", "producer", "consumer"})
 
 
@@ -45,6 +44,7 @@ class JaegerApi:
     def __init__(self, queries: Queries, questions: Questions, *, turns: Turns) -> None:
         self._queries = queries
         self._questions = questions
+        self._exported = Exported(queries, questions)
         self._turns = turns
 
     def routes(self) -> list[Route]:
@@ -99,30 +99,33 @@ class JaegerApi:
         def ask(abandoned: threading.Event) -> dict[str, Any]:
             wanted = trace_ids(request.query_params.getlist("traceID"))
             if wanted:
-                traces = self._traces(wanted, abandoned)
+                traces = self._exported.jaeger(wanted, abandoned=abandoned)
                 missing = set(wanted) - {trace["traceID"] for trace in traces}
                 errors = [{"msg": "trace not found", "traceID": trace_id} for trace_id in sorted(missing)]
                 return envelope(traces, errors=errors)
             found = self._asked("jaeger_search", search_values(request.query_params), abandoned)
-            return envelope(self._traces([row["trace_id"] for row in found], abandoned))
+            return envelope(self._exported.jaeger([row["trace_id"] for row in found], abandoned=abandoned))
 
         return await self._answer(request, ask)
 
     async def trace(self, request: Request) -> Response:
-        """Describe one trace: our keys and Jaeger's beside them, or those of `form` alone."""
-        form = request.query_params.get("form", "both")
+        """Describe one trace: our keys and Jaeger's beside them, those of `form` alone, or as a `format`."""
+        form, file = request.query_params.get("form", "both"), request.query_params.get("format")
         trace_id = padded(request.path_params["trace_id"])
 
         def ask(abandoned: threading.Event) -> dict[str, Any]:
-            if form not in {"both", "detail", "jaeger"}:
-                raise QueryError(f"There is no form {form[:32]!r}; there are detail and jaeger.")
-            detail = self._questions.trace(trace_id) if form != "jaeger" else {}
+            if form not in _FORMS:
+                raise QueryError(f"There is no form {form[:32]!r}; there are {', '.join(_FORMS[1:])}.")
+            if file is not None:
+                return self._exported.trace(trace_id, file, abandoned=abandoned)
+            if form == "outline":
+                return self._questions.outline(trace_id)
+            if form == "jaeger":
+                return self._exported.trace(trace_id, "jaeger", abandoned=abandoned)
+            detail = self._questions.trace(trace_id)
             if form == "detail":
                 return detail
-            traces = self._traces([trace_id], abandoned)
-            if not traces:
-                raise NotFoundError(f"There is no trace {trace_id[:64]}. It may not have arrived yet.")
-            return {**detail, **envelope(traces)}
+            return {**detail, **self._exported.trace(trace_id, "jaeger", abandoned=abandoned)}
 
         return await self._answer(request, ask)
 
@@ -151,28 +154,6 @@ class JaegerApi:
     def _asked(self, name: str, values: dict[str, Any], abandoned: threading.Event) -> list[dict[str, Any]]:
         asked = {"most": MOST_NAMES, **values}
         return self._queries.ask(_sql.query(name), asked, abandoned=abandoned).to_pylist()
-
-    def _traces(self, wanted: list[str], abandoned: threading.Event) -> list[dict[str, Any]]:
-        if not wanted:
-            return []
-        values = {"trace_ids": wanted, "most": MOST_SPANS + 1}
-        spans = self._queries.ask(_sql.query("jaeger_spans"), values, traces=wanted, abandoned=abandoned)
-        if spans.num_rows > MOST_SPANS:
-            raise QueryError(
-                f"The {len(wanted)} traces have over {MOST_SPANS} spans together; ask for fewer with limit.",
-                code="too_large",
-                status=413,
-            )
-        place = {trace_id: at for at, trace_id in enumerate(wanted)}
-        return sorted(jaeger_traces(spans), key=lambda trace: place[trace["traceID"]])
-
-
-def envelope(
-    data: list[Any] | None, *, counted: bool = False, errors: list[dict[str, Any]] | None = None
-) -> dict[str, Any]:
-    """Return an answer as Jaeger words it; it counts names and nothing else."""
-    total = len(data or ()) if counted else 0
-    return {"data": data, "total": total, "limit": 0, "offset": 0, "errors": errors or None}
 
 
 def failed(error: AnalyzerError) -> Response:

@@ -128,3 +128,11 @@ def _value(text: str, kind: str) -> Any:
     if kind == "bool":
         return {"true": True, "false": False}.get(text)
     return text
+
+
+def envelope(
+    data: list[Any] | None, *, counted: bool = False, errors: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return an answer as Jaeger words it; it counts names and nothing else."""
+    total = len(data or ()) if counted else 0
+    return {"data": data, "total": total, "limit": 0, "offset": 0, "errors": errors or None}

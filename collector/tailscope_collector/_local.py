@@ -14,6 +14,8 @@ from tailscope_analyzer._credentials import for_owner
 from tailscope_collector._counters import Counters
 from tailscope_collector._directory import DataDirectory
 from tailscope_collector._findings import Findings
+from tailscope_collector._query._exported import Exported
+from tailscope_collector._query._parts import dumped
 from tailscope_collector._query._queries import Queries
 from tailscope_collector._query._questions import Questions
 from tailscope_collector._query._rows_here import RowsHere
@@ -66,6 +68,10 @@ class LocalSource:
     def trace(self, trace_id: str) -> dict[str, Any]:
         """Describe one trace; raises NotFoundError."""
         return self._questions.trace(trace_id)
+
+    def export(self, trace_id: str, form: str) -> bytes:
+        """Return one trace as JSON of another format: otlp, jaeger or perfetto."""
+        return dumped(Exported(self._queries, self._questions).trace(trace_id.strip().lower(), form))
 
     def close(self) -> None:
         """Close the store, and answers that were not read to their end; safe to call twice."""

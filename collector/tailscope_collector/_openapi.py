@@ -76,6 +76,11 @@ def _schemas() -> dict[str, Any]:
             {"error": _object(said)},
         ),
         "Report": _object({"version": whole, "requests": whole}, extra=True),
+        "Comparison": _object(
+            {"version": whole, "significant": {"type": "boolean"}, "verdict": text}, extra=True
+        ),
+        "WhatIf": _object({"version": whole, "selected": whole, "requests": whole}, extra=True),
+        "LoadCurve": _object({"version": whole, "selected": whole, "requests": whole}, extra=True),
         "Kept": _object({"finding_id": text, "report": _object({}, extra=True)}),
         "Findings": _object({"findings": {"type": "array", "items": _object({}, extra=True)}}),
         "Info": _object({"version": text, "storage_version": whole, "spans": whole}, extra=True),

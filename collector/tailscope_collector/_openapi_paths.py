@@ -31,7 +31,7 @@ _MEANINGS: Final = {
 
 def paths(*, ingest: bool, query: bool) -> dict[str, Any]:
     """Return all paths; operations that want a token name its scheme."""
-    made = {**_receipt(), **_questions(), **_findings(), **_jaeger(), **_operating()}
+    made = {**_receipt(), **_questions(), **_analyses(), **_findings(), **_jaeger(), **_operating()}
     for path, item in made.items():
         for operation in item.values():
             is_receipt = "ingest" in operation["tags"]
@@ -77,6 +77,42 @@ def _questions() -> dict[str, Any]:
         "/api/info": _get("info", "Say what runs here.", {200: {JSON: _of("Info")}, **_errors(503)}),
         "/openapi.json": _get(
             "openapi", "Return this document.", {200: {JSON: {"schema": {"type": "object"}}}}
+        ),
+    }
+
+
+def _analyses() -> dict[str, Any]:
+    wrong = _errors(400, 408, 413, 503)
+    of_both = [name for name in SELECTION if name != "percentile"]
+    of_one = [f"{side}_{name}" for side in ("baseline", "candidate") for name in of_both]
+    most = _parameter("most", {"type": "integer", "minimum": 1})
+    return {
+        "/api/compare": _get(
+            "compare",
+            "Say what became slower from the baseline to the candidate.",
+            {200: {JSON: _of("Comparison")}, **wrong},
+            [*(_parameter(name) for name in (*SELECTION, *of_one)), most],
+        ),
+        "/api/load": _get(
+            "load",
+            "Answer the load curve of the newest of the selected requests.",
+            {200: {JSON: _of("LoadCurve")}, **wrong},
+            [*(_parameter(name) for name in of_both), most],
+        ),
+        "/api/whatif": _get(
+            "whatif",
+            "Predict the percentiles of the newest of the selected requests under changes.",
+            {200: {JSON: _of("WhatIf")}, **wrong},
+            [
+                _parameter("stage", {"type": "array", "items": {"type": "string"}, "maxItems": 12}),
+                _parameter("batch_window_ms", {"type": "number"}),
+                _parameter("max_batch", {"type": "integer"}),
+                _parameter("replicas", {"type": "integer"}),
+                _parameter("cache_hit_rate", {"type": "number"}),
+                _parameter("cached_stage"),
+                *(_parameter(name) for name in of_both),
+                most,
+            ],
         ),
     }
 
@@ -135,7 +171,11 @@ def _jaeger() -> dict[str, Any]:
             "trace",
             "Describe one trace, in our words and in Jaeger's.",
             {**asked, 200: {JSON: {"schema": either}}, **_errors(404, schema="JaegerError")},
-            [{"name": "trace_id", **path}, _parameter("form", {"enum": ["both", "detail", "jaeger"]})],
+            [
+                {"name": "trace_id", **path},
+                _parameter("form", {"enum": ["both", "detail", "outline", "jaeger"]}),
+                _parameter("format", {"enum": ["otlp", "jaeger", "perfetto"]}),
+            ],
         ),
         "/api/dependencies": _get(
             "dependencies",

@@ -47,6 +47,10 @@ def _latency_axis(ticks: Sequence[float]) -> alt.Axis:
     return alt.Axis(title="latency, ms (log)", values=list(ticks), format=_AXIS_FORMAT, labelOverlap=True)
 
 
+time_axis, latency_axis, latency_format = _time, _latency_axis, _LATENCY_FORMAT
+"""The axes, and how milliseconds are written, for charts of other modules."""
+
+
 def percentiles(lines: pl.DataFrame, *, ticks: Sequence[float], theme: str | None) -> Drawn:
     """Draw p50, p95 and p99 over time, on a log scale, each line named at its end."""
     names = list(palette.PERCENTILES)

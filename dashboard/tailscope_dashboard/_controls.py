@@ -12,10 +12,13 @@ from typing import Final
 import polars as pl
 import streamlit as st
 
+from tailscope_analyzer import Selection
 from tailscope_dashboard import _address as address
 from tailscope_dashboard import _data as data
 from tailscope_dashboard import _figures as figures
+from tailscope_dashboard import _live as live
 from tailscope_dashboard import _states as states
+from tailscope_dashboard import _targets as targets
 from tailscope_dashboard._scope import (
     PERCENTILES,
     USUAL_PERCENTILE,
@@ -25,6 +28,7 @@ from tailscope_dashboard._scope import (
     percentile_name,
     read_scope,
     read_selection,
+    usual_window,
     window_name,
 )
 
@@ -39,41 +43,49 @@ _WINDOW_LABELS: Final = {
 }
 
 
-def choose_scope(*, with_percentile: bool = False) -> Scope | None:
+def choose_scope(*, with_percentile: bool = False, with_target: bool = False) -> Scope | None:
     """Draw the controls and return the selection, or say why it holds nothing at any time and return None."""
     population = data.population()
     if population.is_empty():
         states.empty(data.collector_url())
         return None
-    scope = _controls(population, with_percentile=with_percentile)
-    if remarks := misread():
+    usual = usual_window(data.extent(Selection()))
+    scope = _controls(population, usual, with_percentile=with_percentile, with_target=with_target)
+    if remarks := misread(usual):
         states.misread(remarks)
     if scope is None:
         states.never_matches(_reason(population))
     return scope
 
 
-def _controls(population: pl.DataFrame, *, with_percentile: bool) -> Scope | None:
+def _controls(
+    population: pl.DataFrame, usual: str, *, with_percentile: bool, with_target: bool
+) -> Scope | None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="controls"):
-        _choice("Service", address.SERVICE, _services(population), address.OPERATION)
-        _choice("Operation", address.OPERATION, _operations(population, address.get(address.SERVICE)))
-        _window()
+        width = 150 if with_target else 180  # all in one row at 1,280 pixels
+        _choice("Service", address.SERVICE, _services(population), address.OPERATION, width=width)
+        operations = _operations(population, address.get(address.SERVICE))
+        _choice("Operation", address.OPERATION, operations, width=width)
+        _window(usual)
         if with_percentile:
             _percentile()
+        if with_target:
+            _target()
         _condition()
-        st.space("stretch")
         # Only now: a condition that the store refuses must not take away the control that mends it.
         extent = data.extent(read_selection())
         if extent.requests == 0:
             return None
-        scope = read_scope(extent)
-        share(scope.permalink())
+        scope = read_scope(extent, usual)
     length = figures.length(scope.until - scope.since)
     with st.container(horizontal=True, vertical_alignment="center", key="window"):
         st.caption(
             f"{figures.span_of_time(scope.since, scope.until)} · {length}{_filtered(scope)}", width="content"
         )
         st.button("Refresh", icon=":material/refresh:", type="tertiary", on_click=st.cache_data.clear)
+        live.switch(moves=window_name(usual) != "custom")
+        st.space("stretch")
+        share(scope.permalink())
     return scope
 
 
@@ -91,7 +103,7 @@ def choose_window(since: datetime, until: datetime) -> None:
     address.put(address.UNTIL, address.moment_text(until))
 
 
-def _choice(label: str, name: str, options: list[str], *resets: str) -> None:
+def _choice(label: str, name: str, options: list[str], *resets: str, width: int) -> None:
     chosen = address.get(name)
     # A name in the link that the store does not know stays visible: the reader must see why nothing matches.
     known = options if chosen is None or chosen in options else [*options, chosen]
@@ -102,12 +114,12 @@ def _choice(label: str, name: str, options: list[str], *resets: str) -> None:
         placeholder=f"All {label.lower()}s",
         key=address.seeded(name, chosen),
         on_change=address.writer(name, address.stripped, *resets),
-        width=180,
+        width=width,
     )
 
 
-def _window() -> None:
-    current = window_name()
+def _window(usual: str) -> None:
+    current = window_name(usual)
     names = [*WINDOWS, *(["custom"] if current == "custom" else [])]
     st.segmented_control(
         "Window, back from the newest request",
@@ -123,7 +135,7 @@ def _write_window() -> None:
     chosen = st.session_state[f"in:{address.WINDOW}"]
     if chosen == "custom":
         return
-    address.put(address.WINDOW, None if chosen == "all" else str(chosen))
+    address.put(address.WINDOW, str(chosen))
     address.put(address.SINCE, None)
     address.put(address.UNTIL, None)
 
@@ -142,6 +154,22 @@ def _percentile() -> None:
 
 def _percentile_text(value: object) -> str | None:
     return None if value == USUAL_PERCENTILE else str(value)
+
+
+def _target() -> None:
+    current = targets.target_text(address.get(address.TARGET))
+    names = list(targets.PRESETS)
+    st.selectbox(
+        "Target of the p99",
+        names if current is None or current in names else [*names, current],
+        index=None,
+        placeholder="None, or ms",
+        format_func=targets.label,
+        key=address.seeded(address.TARGET, current),
+        on_change=address.writer(address.TARGET, targets.target_text),
+        accept_new_options=True,
+        width=170,
+    )
 
 
 def _reason(population: pl.DataFrame) -> str:

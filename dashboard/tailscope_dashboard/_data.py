@@ -6,27 +6,28 @@ collector and plain values. Asks for aggregates and bounded lists only, and draw
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 import streamlit as st
 
 from tailscope.conventions import DEFAULT_URL, ENV_URL
-from tailscope_analyzer import QueryError, Report, connect
+from tailscope_analyzer import Comparison, Report, Selection, connect
+from tailscope_dashboard import _sampled as sampling
 from tailscope_dashboard import _sqltext as sqltext
 from tailscope_dashboard._scope import Extent, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailscope_analyzer import Selection
     from tailscope_dashboard._listing import Wanted
-    from tailscope_dashboard._records import Trace
+    from tailscope_dashboard._sampled import Sampled
     from tailscope_dashboard._sqltext import Value
 
 FRESH_S: Final = 10
@@ -34,6 +35,9 @@ FRESH_S: Final = 10
 
 CONSOLE_ROWS: Final = 2_000
 """Rows that the SQL page asks for; the collector says when there were more."""
+
+FILE_ROWS: Final = 100_000
+"""Rows of a file that is taken from the SQL page, as many as the collector gives unless asked for more."""
 
 Record = dict[str, Any]
 
@@ -73,14 +77,39 @@ def population() -> pl.DataFrame:
     return named("population")
 
 
-def totals(scope: Scope) -> Record:
-    """Ask for the figures of the selected requests."""
-    return named("totals", scope.values()).row(0, named=True)
+def totals(scope: Scope, *, target_ms: float | None = None) -> Record:
+    """Ask for the figures of the selected requests, and how many took longer than a target."""
+    return named("totals", {**scope.values(), "target_ms": target_ms}).row(0, named=True)
 
 
-def by_operation(scope: Scope) -> pl.DataFrame:
+def by_operation(scope: Scope, *, target_ms: float | None = None) -> pl.DataFrame:
     """Ask for the figures of each service and operation."""
-    return named("by_operation", scope.values())
+    return named("by_operation", {**scope.values(), "target_ms": target_ms})
+
+
+def by_service(scope: Scope, *, target_ms: float | None = None) -> pl.DataFrame:
+    """Ask for the figures of the busiest services."""
+    return named("by_service", {**scope.values(), "target_ms": target_ms})
+
+
+def services_over_time(scope: Scope, services: Sequence[str], *, step_us: int) -> pl.DataFrame:
+    """Ask for the p95 of some services in each step of time."""
+    return named("by_service_over_time", {**scope.values(), "services": services, "step_us": step_us})
+
+
+def split_by_percentile(scope: Scope, *, every: int) -> pl.DataFrame:
+    """Ask how requests of each percentile spend their time, from one in `every` of them."""
+    return named("split_by_percentile", {**scope.values(), "every": every})
+
+
+def instances_and_versions(scope: Scope) -> pl.DataFrame:
+    """Ask which instances and versions the selected requests have."""
+    return named("instances_and_versions", scope.values())
+
+
+def whatif(scope: Scope, changes: tuple[tuple[str, str], ...]) -> Record:
+    """Ask what the selected requests would take under changes, as the JSON of `GET /api/whatif`."""
+    return _whatif(collector_url(), scope.selection(), changes)
 
 
 def report(scope: Scope) -> Report:
@@ -103,26 +132,6 @@ def stages_of(trace_ids: Sequence[str]) -> pl.DataFrame:
     return named("stages_of", {"trace_ids": trace_ids})
 
 
-def columns_of(view: str) -> pl.DataFrame:
-    """Ask for the columns of a view, as name and type; empty where the collector has no such view."""
-    try:
-        empty = ask(f"select * from {view} limit 0", limit=1).rows  # noqa: S608 - `view` is one of our own names
-    except QueryError:
-        return pl.DataFrame({"column": [], "type": []})
-    return pl.DataFrame({"column": empty.columns, "type": [type_word(kind) for kind in empty.dtypes]})
-
-
-def type_word(kind: pl.DataType) -> str:
-    """Name a column's type in one plain word."""
-    if kind.is_integer():
-        return "integer"
-    if kind.is_numeric():
-        return "number"
-    if kind.is_temporal():
-        return "time"
-    return "list" if kind.is_nested() else {"String": "text", "Boolean": "yes/no"}.get(str(kind), str(kind))
-
-
 def csv(rows: pl.DataFrame) -> bytes:
     """Write rows as CSV; what CSV has no form for (maps, lists) is written as JSON."""
     nested = [name for name, kind in rows.schema.items() if kind.is_nested()]
@@ -132,9 +141,33 @@ def csv(rows: pl.DataFrame) -> bytes:
     return flat.write_csv().encode()
 
 
-def trace(trace_id: str) -> Trace:
-    """Ask for one trace, as the JSON of `GET /api/traces/{id}`."""
-    return _trace(collector_url(), trace_id)
+def parquet(rows: pl.DataFrame) -> bytes:
+    """Write rows as Parquet, nested values as they are."""
+    into = io.BytesIO()
+    rows.write_parquet(into)
+    return into.getvalue()
+
+
+def whole(query: str) -> pl.DataFrame:
+    """Run a query for a file: with the rows that the page holds back, and not kept."""
+    with closing(connect(collector_url())) as source:
+        return source.sql(query, limit=FILE_ROWS).pl()
+
+
+def compare(baseline: Selection, candidate: Selection, *, percentile: float) -> Comparison:
+    """Ask what became slower from one selection to another."""
+    return _compare(collector_url(), baseline, candidate, percentile)
+
+
+def sample(scope: Scope, *, most: int = sampling.MOST) -> Sampled:
+    """Count the requests over time, and choose which are read where they are more than `most`."""
+    asked = scope.values() | {"step_us": sampling.step_us(scope)}
+    return sampling.sampled(scope, named("requests_by_step", asked), most=most)
+
+
+def load(scope: Scope) -> Record:
+    """Ask for the load curve, as the JSON of `GET /api/load`."""
+    return _load(collector_url(), scope.selection())
 
 
 def over_time(scope: Scope, *, step_us: int) -> pl.DataFrame:
@@ -160,10 +193,22 @@ def _report(url: str, scope: Scope) -> Report:
         return source.report(scope.selection(), percentile=scope.percentile)
 
 
-@st.cache_data(ttl=FRESH_S, max_entries=20, show_spinner=False)
-def _trace(url: str, trace_id: str) -> Trace:
+@st.cache_data(ttl=FRESH_S * 3, max_entries=50, show_spinner=False)
+def _compare(url: str, baseline: Selection, candidate: Selection, percentile: float) -> Comparison:
     with closing(connect(url)) as source:
-        return cast("Trace", source.trace(trace_id))  # the collector's contract, written down in _records
+        return source.compare(baseline, candidate, percentile=percentile)
+
+
+@st.cache_data(ttl=FRESH_S * 3, max_entries=50, show_spinner=False)
+def _load(url: str, selection: Selection) -> Record:
+    with closing(connect(url)) as source:
+        return source.load(selection, most=2 * sampling.NEWEST)
+
+
+@st.cache_data(ttl=FRESH_S * 3, max_entries=50, show_spinner=False)
+def _whatif(url: str, selection: Selection, changes: tuple[tuple[str, str], ...]) -> Record:
+    with closing(connect(url)) as source:
+        return source.whatif(selection, changes)
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -1,4 +1,7 @@
-"""Tables of one trace: its ledger, and the facts, attributes and events of a span. Rows in, frames out."""
+"""Tables of one trace: its ledger, alone or beside another's, and what a span says of itself.
+
+Rows in, frames out; asks nobody and places nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from tailscope_dashboard import _figures as figures
+from tailscope_dashboard import _spans as spans
 from tailscope_dashboard import palette
-from tailscope_dashboard._spans import NO_STAGE, http_status
+from tailscope_dashboard._spans import NO_STAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tailscope_dashboard._records import Event, Span, Trace
+    from tailscope_dashboard._records import Event, Outline, Span
+    from tailscope_dashboard._spans import Trace
 
 _LEDGER: Final = {
     "service": pl.String,
@@ -24,9 +29,9 @@ _LEDGER: Final = {
 }
 
 
-def ledger(trace: Trace) -> pl.DataFrame:
+def ledger(outline: Outline) -> pl.DataFrame:
     """Return the ledger of a trace with shares, the largest part first."""
-    frame = pl.DataFrame(trace["ledger"], schema=_LEDGER).with_columns(pl.col("stage").fill_null(NO_STAGE))
+    frame = pl.DataFrame(outline["ledger"], schema=_LEDGER).with_columns(pl.col("stage").fill_null(NO_STAGE))
     whole = pl.col("self_ms").sum()
     share = pl.when(whole > 0).then(pl.col("self_ms") / whole).otherwise(None)
     return frame.with_columns(share.alias("share")).sort("self_ms", descending=True)
@@ -44,22 +49,42 @@ def by_stage(rows: pl.DataFrame) -> pl.DataFrame:
     return ordered.with_columns(pl.Series("colour", colours), pl.Series("text", texts))
 
 
-def facts(trace: Trace, span: Span) -> pl.DataFrame:
+def beside(this: Outline, other: Outline) -> pl.DataFrame:
+    """Return both traces by stage, category and service, where they differ most first.
+
+    Columns: stage, category, service, this_ms, other_ms, change_ms. The sums are those of the two durations.
+    """
+    keys = ["stage", "category", "service"]
+    sums = [
+        ledger(outline).group_by(keys).agg(pl.col("self_ms").sum().alias(name))
+        for outline, name in ((this, "this_ms"), (other, "other_ms"))
+    ]
+    both = sums[0].join(sums[1], on=keys, how="full", coalesce=True, nulls_equal=True)
+    both = both.with_columns(pl.col("this_ms", "other_ms").fill_null(0.0))
+    both = both.with_columns(change_ms=pl.col("this_ms") - pl.col("other_ms"))
+    return both.sort(pl.col("change_ms").abs(), *keys, descending=[True, False, False, False])
+
+
+def facts(trace: Trace, place: int, span: Span) -> pl.DataFrame:
     """Return what every span has, as name and value."""
-    critical = span["critical_ns"]
+    columns = trace.outline["spans"]
+    critical = spans.critical_ns(trace, place)
+    moved = columns["moved_ns"][place]
     rows = {
         "service": span["service"],
         "instance": span["instance"],
-        "stage": span["stage"],
+        "host": span["host"],
+        "stage": spans.name_of(columns["stage"], place),
         "duration": figures.nanoseconds(span["duration_ns"]),
-        "starts after": figures.nanoseconds(span["start_unix_nano"] - trace["start_unix_nano"]),
+        "starts after": figures.nanoseconds(columns["start_ns"][place]),
+        "moved by": figures.nanoseconds(moved) if moved else None,
         "on the critical path": figures.nanoseconds(critical) if critical else None,
         "kind": span["kind"],
         "status": figures.outcome(span["status"]),
-        "HTTP status": http_status(span),
+        "HTTP status": spans.http_status(span),
         "status message": span["status_message"],
         "scope": span["scope"],
-        "parent": "never arrived (orphan)" if span["is_orphan"] else span["parent_span_id"],
+        "parent": "never arrived (orphan)" if place in columns["orphaned"] else span["parent_span_id"],
         "span id": span["span_id"],
     }
     kept = {name: value for name, value in rows.items() if value}
@@ -72,16 +97,39 @@ def pairs(values: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame({"name": names, "value": [str(values[name]) for name in names]})
 
 
-def events(trace: Trace, found: Sequence[Event]) -> pl.DataFrame:
+def events(outline: Outline, found: Sequence[Event]) -> pl.DataFrame:
     """Return the events of a span: when after the start of the trace, what, and with which attributes."""
-    origin = trace["start_unix_nano"]
+    origin = outline["start_unix_nano"]
     return pl.DataFrame(
         {
             "at": [figures.nanoseconds(event["time_unix_nano"] - origin) for event in found],
             "event": [event["name"] for event in found],
-            "attributes": [_listed(event["attributes"] or {}) for event in found],
+            "attributes": [_listed(event["attributes"]) for event in found],
         }
     )
+
+
+def links(span: Span, requests: pl.DataFrame, related: pl.DataFrame) -> pl.DataFrame:
+    """Return the spans of other traces that a span leads to, what it links to first.
+
+    Columns: relation, service, operation, duration_ms, status, trace_id, span_id. Of a linked trace is known
+    what its request says; null where it has none.
+    """
+    ids, said = ["trace_id", "span_id"], ["service", "operation", "duration_ms", "status"]
+    named = pl.DataFrame(
+        [{name: link[name] for name in ("trace_id", "span_id")} for link in span["links"]],
+        schema=dict.fromkeys(ids, pl.String),
+    ).unique(maintain_order=True)
+    out = named.join(requests.select("trace_id", *said), on="trace_id", how="left", maintain_order="left")
+    # A batch is no request; where it links back, it is known by that.
+    out = out.join(related.select(*ids, *said), on=ids, how="left", maintain_order="left", suffix="_back")
+    out = out.select(
+        pl.lit("links to").alias("relation"),
+        *(pl.coalesce(name, f"{name}_back").alias(name) for name in said),
+        *ids,
+    )
+    back = related.join(named, on=ids, how="anti", maintain_order="left").select("relation", *said, *ids)
+    return pl.concat([out, back], how="vertical_relaxed")
 
 
 def _listed(values: Mapping[str, str]) -> str:

@@ -5,6 +5,7 @@ Owns reading the filters from the URL (what cannot be read counts as not given) 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,6 +22,10 @@ ROWS: Final = 25
 SHEETS: Final = 400
 """Sheets that can be reached; beyond 10,000 requests a narrower filter is quicker for everyone."""
 
+MOST_TRACES: Final = 200
+"""Traces that a link may name; an address of more is cut off by browsers and proxies."""
+
+_TRACE_ID: Final = re.compile(r"[0-9a-f]{32}")
 _ALWAYS: Final = ("trace_id", "start", "service", "operation", "duration_ms", "top_stage", "top_ms")
 
 
@@ -33,6 +38,12 @@ class Wanted:
     find: str | None
     order: Ordering
     sheet: int
+    stage: str | None = None
+    """In which half of the time was spent, or more."""
+    instance: str | None = None
+    version: str | None = None
+    traces: tuple[str, ...] = ()
+    """Only these, where there are any: those of a cause."""
 
     @property
     def skip(self) -> int:
@@ -49,6 +60,11 @@ class Wanted:
             "min_ms": self.min_ms,
             "only_errors": self.only_errors,
             "find": self.find,
+            "stage": self.stage,
+            "instance": self.instance,
+            "version": self.version,
+            "some_traces": bool(self.traces),
+            "traces": self.traces,
             "order": self.order,
             "rows": ROWS,
             "skip": self.skip,
@@ -64,6 +80,10 @@ def read_wanted() -> Wanted:
         find=address.get(address.FIND),
         order=Ordering(sort if sort in SORTABLE else SORTABLE[0], address.get(address.ORDER) != "asc"),
         sheet=_sheet(address.get(address.SHEET) or ""),
+        stage=address.get(address.STAGE),
+        instance=address.get(address.INSTANCE),
+        version=address.get(address.VERSION),
+        traces=traces_of(address.get(address.TRACES) or ""),
     )
 
 
@@ -122,6 +142,12 @@ def _is_silent(column: pl.Series) -> bool:
     if column.name == "status":
         return not (column == "error").any()
     return column.null_count() == column.len()
+
+
+def traces_of(text: str) -> tuple[str, ...]:
+    """Read the traces that a link names, without what is no trace id."""
+    found = (part.strip().lower() for part in text.split(",", MOST_TRACES)[:MOST_TRACES])
+    return tuple(part for part in found if _TRACE_ID.fullmatch(part))
 
 
 def _sheet(text: str) -> int:

@@ -33,6 +33,18 @@ PAGES: Final = {
         "Slow requests", ":material/format_list_numbered:", "slow_requests", "The requests one by one."
     ),
     "trace": PageSpec("Trace", ":material/account_tree:", "one_trace", "One request as a waterfall."),
+    "inference": PageSpec(
+        "Inference", ":material/memory:", "inference", "Tokens, batches, queues, GPUs, cold starts, load."
+    ),
+    "dependencies": PageSpec(
+        "Dependencies",
+        ":material/device_hub:",
+        "dependencies",
+        "Who calls whom, how slow, how often in vain.",
+    ),
+    "compare": PageSpec(
+        "Compare", ":material/compare_arrows:", "compare", "What moved between two windows or versions."
+    ),
     "sql": PageSpec("SQL", ":material/database:", "console", "Ask the store yourself."),
 }
 """By the name that stands in the URL, in the order of the bar."""

@@ -6,7 +6,7 @@ Wraps the parts of Streamlit whose types a strict checker cannot see, once. Comp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import streamlit as st
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, Any]
 """Streamlit's column configuration: a title, or one of `st.column_config`, by column name."""
+
+Colour: TypeAlias = Literal["off", "green", "red", "orange"]
+"""How good a figure is; its note says the same."""
 
 
 def table(
@@ -56,6 +59,29 @@ def clicked_row(rows: pl.DataFrame, columns: Columns, *, key: str) -> int | None
     return cells[0][0] if cells else None
 
 
+def choosing_table(
+    rows: pl.DataFrame, columns: Columns, *, key: str, on_choose: Callable[[int], None], alt_text: str
+) -> None:
+    """Place a table; a click calls `on_choose` with the number of the row, before the page is drawn again."""
+
+    def chosen() -> None:
+        state: Any = st.session_state.get(key)
+        cells: list[tuple[int, str]] = state["selection"]["cells"] if state else []
+        if cells:
+            on_choose(cells[0][0])
+
+    st.dataframe(  # pyright: ignore[reportUnknownMemberType]  its `data` names an unparametrised Array
+        rows,
+        hide_index=True,
+        column_config=columns,
+        placeholder=figures.MISSING,
+        key=key,
+        on_select=chosen,
+        selection_mode="single-cell",
+        alt=alt_text,
+    )
+
+
 def chart(drawn: Drawn, *, height: int, alt_text: str) -> None:
     """Place a chart; `alt_text` is what a screen reader says of it."""
     st.altair_chart(drawn, height=height, alt=alt_text)
@@ -76,6 +102,11 @@ def dragged_out(*, key: str, brush: str, field: str) -> tuple[float, float] | No
     if not ends or len(ends) != 2 or ends[0] == ends[1]:
         return None
     return min(ends), max(ends)
+
+
+def judged_figure(label: str, value: str, note: str, *, colour: Colour) -> None:
+    """Place one large number with a note that says, and shows in colour, how good it is."""
+    st.metric(label, value, note, delta_color=colour, delta_arrow="off")
 
 
 def figure(label: str, value: str, note: str | None = None) -> None:

@@ -24,6 +24,10 @@ WINDOWS: Final = {
 }
 """Lengths that a window may have, by the text that stands for them in the URL; 'all' is everything stored."""
 
+MOST_UNASKED: Final = 50_000
+"""Requests of the window that is shown where the link names none: pages then open within two seconds,
+however much is stored."""
+
 PERCENTILES: Final = ("90", "95", "99", "99.9")
 """Tails that the controls offer, as the URL writes them; a link may name any other between 50 and 100."""
 
@@ -87,7 +91,8 @@ class Scope:
 
     def _moments(self) -> dict[str, str | None]:
         since, until = address.moment_text(self.since), address.moment_text(self.until)
-        return {address.WINDOW: None, address.SINCE: since, address.UNTIL: until}
+        # A window of two moments does not move: nothing in it can be live.
+        return {address.WINDOW: None, address.SINCE: since, address.UNTIL: until, address.LIVE: None}
 
     def step_us(self, pieces: int) -> int:
         """Return a round length of time, in microseconds, that cuts the window in at most `pieces` steps."""
@@ -107,10 +112,23 @@ def read_selection() -> Selection:
     )
 
 
-def read_scope(extent: Extent) -> Scope:
+def usual_window(stored: Extent) -> str:
+    """Return the longest window that holds no more than MOST_UNASKED requests, if they come evenly."""
+    if stored.requests <= MOST_UNASKED or stored.first is None or stored.last is None:
+        return "all"
+    seconds = max((stored.last - stored.first).total_seconds(), 1e-6)
+    fits = (
+        name
+        for name, length in WINDOWS.items()
+        if length is not None and stored.requests * length.total_seconds() / seconds <= MOST_UNASKED
+    )
+    return next(fits, list(WINDOWS)[-1])
+
+
+def read_scope(extent: Extent, usual: str = "all") -> Scope:
     """Read the selection from the URL and set it in time; `misread()` says which parts could not be read."""
     chosen = read_selection()
-    since, until = _window(extent)
+    since, until = _window(extent, usual)
     return Scope(
         service=chosen.service,
         operation=chosen.operation,
@@ -128,13 +146,13 @@ def percentile_name() -> str:
     return USUAL_PERCENTILE if quantile is None else f"{quantile * 100:.10g}"
 
 
-def misread() -> list[str]:
+def misread(usual: str = "all") -> list[str]:
     """Say which parts of the link cannot be read, each with what is shown instead."""
     found: list[str] = []
     window = address.get(address.WINDOW)
     if window is not None and window not in WINDOWS:
         found.append(
-            f"There is no window {window!r}: choose one of {', '.join(WINDOWS)}. Shown: {window_name()}."
+            f"There is no window {window!r}: choose one of {', '.join(WINDOWS)}. Shown: {window_name(usual)}."
         )
     ends = {name: address.get(name) for name in (address.SINCE, address.UNTIL)}
     read = {name: address.moment(text) for name, text in ends.items()}
@@ -161,21 +179,21 @@ def _quantile(text: str) -> float | None:
         return None
 
 
-def window_name() -> str:
+def window_name(usual: str = "all") -> str:
     """Return the name of the window in the URL: one of WINDOWS, or 'custom' when it says two moments."""
     if address.get(address.SINCE) or address.get(address.UNTIL):
         return "custom"
-    name = address.get(address.WINDOW) or "all"
-    return name if name in WINDOWS else "all"
+    name = address.get(address.WINDOW) or usual
+    return name if name in WINDOWS else usual
 
 
-def _window(extent: Extent) -> tuple[datetime, datetime]:
+def _window(extent: Extent, usual: str) -> tuple[datetime, datetime]:
     newest = extent.last or datetime.now(UTC)
     last = newest + timedelta(microseconds=1)
     first = extent.first or newest
-    if window_name() == "custom":
+    if window_name(usual) == "custom":
         since = address.moment(address.get(address.SINCE)) or first
         until = address.moment(address.get(address.UNTIL)) or last
         return (since, until) if since < until else (first, last)
-    length = WINDOWS[window_name()]
+    length = WINDOWS[window_name(usual)]
     return (first if length is None else max(first, last - length)), last

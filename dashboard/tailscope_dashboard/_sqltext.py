@@ -42,13 +42,15 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A quantile of the durations of requests, counted by what each stands for where they were sampled.
+    """A quantile of a column of requests, counted by what each stands for where they were sampled.
 
     Sorting weighted values takes ten times as long as DuckDB's own quantile: 0.4 s a million requests.
     """
 
     q: float
     weighted: bool
+    column: str = "duration_ms"
+    """One of our own names; it is not quoted."""
 
 
 Value: TypeAlias = str | int | float | bool | datetime | Condition | Ordering | Latency | Sequence[str] | None
@@ -73,8 +75,8 @@ def literal(value: Value) -> str:
     if isinstance(value, Ordering):
         return f"{value.column} {'desc' if value.descending else 'asc'} nulls last, trace_id"
     if isinstance(value, Latency):
-        weighted = f"quantile_w(duration_ms, sample_weight, {value.q!r})"
-        return weighted if value.weighted else f"quantile_cont(duration_ms, {value.q!r})"
+        weighted = f"quantile_w({value.column}, sample_weight, {value.q!r})"
+        return weighted if value.weighted else f"quantile_cont({value.column}, {value.q!r})"
     return "(" + ", ".join(literal(item) for item in value) + ")" if value else "(NULL)"
 
 

@@ -98,6 +98,22 @@ def no_split(verdict: str) -> None:
     st.text(f"{verdict[:1].upper()}{verdict[1:]}.")
 
 
+def not_permitted(url: str, message: str) -> None:
+    """Say that the collector wants to know who asks, and how to tell it."""
+    with st.container(border=True):
+        st.subheader(":material/lock: The collector does not let this dashboard ask", anchor=False)
+        st.text(f"Asked {url}. {message}")
+        st.markdown("Start the dashboard with the query token that the collector was started with:")
+        st.code(
+            "export TAILSCOPE_TOKEN_FILE=query-token   # a file that holds it, or TAILSCOPE_TOKEN\n"
+            "tailscope dashboard --url https://HOST:4318",
+            language="bash",
+        )
+        if st.button("Try again", icon=":material/refresh:", type="primary"):
+            st.cache_data.clear()
+            st.rerun()
+
+
 def refused(message: str) -> None:
     """Show why the collector refused a question, in its own words."""
     st.error("The collector refused the question:", icon=":material/error:")

@@ -68,8 +68,8 @@ DENSITY_DARK: Final = ["#2f1b52", "#7a2a74", "#d24a5c", "#f5a04e", "#fdf0b5"]
 
 
 def of_stage(stage: str | None) -> str:
-    """Return the colour of a stage."""
-    return STAGE.get(stage or "", UNKNOWN)
+    """Return the colour of a stage; a part of one, such as inference.prefill, has that of the whole."""
+    return STAGE.get((stage or "").partition(".")[0], UNKNOWN)
 
 
 def density(theme: str | None) -> list[str]:

@@ -10,6 +10,7 @@
             return model(features)
 
 Importing does nothing: no thread, no provider, no OpenTelemetry. The names below are loaded when first used.
+pytest leaves its asserts as they are (PYTEST_DONT_REWRITE); else `tailscope run -- pytest` would warn.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ def test_the_public_names_are_these() -> None:
         "SPANS_SCHEMA",
         "AnalyzerError",
         "Client",
+        "CodedLedger",
         "Comparison",
         "InputError",
         "LoadCurve",
@@ -25,6 +26,7 @@ def test_the_public_names_are_these() -> None:
         "Report",
         "Selection",
         "Servers",
+        "Slo",
         "Source",
         "SourceError",
         "SqlResult",
@@ -44,8 +46,10 @@ def test_the_public_names_are_these() -> None:
         "read_files",
         "render_trace",
         "report",
+        "slo",
         "stage_of",
         "trace_detail",
+        "trace_outline",
         "whatif",
     ]
 

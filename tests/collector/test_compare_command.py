@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from google.protobuf.json_format import MessageToJson
 
-from tailscope_analyzer import Comparison, SourceError, read_files
+from tailscope_analyzer import Comparison, Selection, SourceError, read_files
+from tailscope_analyzer._baseline import Baseline, write_baseline
+from tailscope_analyzer._pytest_gate import _collected
 from tailscope_analyzer.commands import compare
 from tailscope_collector.commands import import_files
 from tests.collector.building import MS, NEW_YEAR_NS, SpanSpec, export_request
@@ -18,24 +21,25 @@ from tests.collector.building import MS, NEW_YEAR_NS, SpanSpec, export_request
 if TYPE_CHECKING:
     from tailscope_collector import Collector
 
-ROOT = Path(__file__).parents[2]
 SECOND = 1000 * MS
 LOAD = """
-import pathlib, random, sys, time
-sys.path.insert(0, {root!r})
-from tests.collector.serving import post_protobuf
-from tests.collector.building import MS, SpanSpec, body
-slow = pathlib.Path({slow!r}).exists()
-for n in range(40):
-    took = ((80 if slow else 50) + n % 7) * MS
-    trace = random.getrandbits(127)
-    post_protobuf({url!r}, body(SpanSpec(trace, 1, kind=2, start_ns=time.time_ns(), duration_ns=took)))
+import json, pathlib, random, time, urllib.request
+took_ms = 80 if pathlib.Path({slow!r}).exists() else 50
+now = time.time_ns()
+spans = [
+    {{"traceId": f"{{random.getrandbits(127):032x}}", "spanId": "0000000000000001", "name": "op", "kind": 2,
+      "startTimeUnixNano": str(now), "endTimeUnixNano": str(now + (took_ms + n % 7) * 1_000_000)}}
+    for n in range(40)
+]
+body = json.dumps({{"resourceSpans": [{{"scopeSpans": [{{"spans": spans}}]}}]}}).encode()
+headers = {{"Content-Type": "application/json"}}
+urllib.request.urlopen(urllib.request.Request({url!r} + "/v1/traces", body, headers)).close()
 """
 
 
 def lines(first: int, count: int, *, took_ms: int, version: str, start_ns: int = NEW_YEAR_NS) -> str:
     """Write requests of one second each after the other as OTLP JSON, a request a line."""
-    rows = []
+    rows: list[str] = []
     for number in range(first, first + count):
         at = start_ns + number * SECOND
         took = (took_ms + number % 7) * MS
@@ -117,6 +121,9 @@ def test_windows_versions_and_conditions_are_compared(
         (["", "version=1"], "A side of the comparison is empty"),
         (["version=1", "version=2", "--fail-on", "p99"], "Not a rule: 'p99'"),
         (["version=1", "version=2", "--load", "true"], "leave BASELINE and CANDIDATE out"),
+        (["version=1", "version=2", "--apply", "true"], "--apply and --undo want --load"),
+        (["--load", "true", "--apply", "true", "--rounds", "2"], "--rounds wants --apply and --undo"),
+        (["--load", "true", "--rounds", "0"], "--rounds 0 measures nothing"),
     ],
 )
 def test_wrong_usage_is_told(
@@ -129,20 +136,60 @@ def test_wrong_usage_is_told(
     assert said in capsys.readouterr().err
 
 
-def test_a_change_is_applied_and_measured(
-    collector: Collector, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_change_is_applied_and_measured_in_rounds(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The load sends requests of now; the change makes them slower."""
+    """The load sends requests of now; the change makes them slower, and is taken back between the rounds."""
+    monkeypatch.setattr(compare, "ARRIVES_S", 0.0)  # this load waits for its answer
     slow, made = tmp_path / "slow", tmp_path / "load.py"
-    made.write_text(LOAD.format(slow=str(slow), url=collector.url, root=str(ROOT)))
+    made.write_text(LOAD.format(slow=str(slow), url=collector.url))
     load = f"{sys.executable} {made}"
 
-    code = compare.main(
-        ["--load", load, "--apply", f"touch {slow}", "--url", collector.url, "--fail-on", "p50>10%"]
-    )
+    change = ["--apply", f"touch {slow}", "--undo", f"rm {slow}", "--rounds", "2", "--settle", "0.01s"]
+    code = compare.main(["--load", load, *change, "--url", collector.url, "--fail-on", "p50>10%"])
 
+    said = capsys.readouterr()
     assert code == 1
+    assert "FAILED p50>10%: p50 went from 53.0 ms to 83.0 ms" in said.out
+    assert "Baseline: 80 requests" in said.out
+    assert "Candidate: 80 requests" in said.out
+    steps = [line.split()[1] for line in said.err.splitlines() if line.startswith("$ ")]
+    assert [Path(step).name[:6] for step in steps] == [
+        *("python", "touch", "python", "rm", "python", "touch", "python")
+    ]
+
+
+def test_a_load_without_requests_is_no_comparison(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compare, "ARRIVES_S", 0.0)
+
+    assert compare.main(["--load", "true", "--where", "true -- all", "--url", collector.url]) == 1
+    assert "Of the load before the change no requests have arrived." in capsys.readouterr().err
+
+
+def test_a_gate_waits_for_what_a_service_sends(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the fixture tail_gate of pytest does with a URL: nothing has arrived at first."""
+    monkeypatch.setattr(_collected, "QUIET_S", 0.05)
+    sends = LOAD.format(slow="nosuch", url=collector.url)
+    late = threading.Timer(0.2, exec, (sends, {}))
+    late.start()
+
+    traces = _collected.collected(collector.url, Selection(operation="op"))
+
+    late.join()
+    assert (len(traces), len(traces.spans)) == (40, 40)
+
+
+def test_spans_that_a_test_kept_are_a_side(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.parquet"
+    write_baseline(kept, Baseline(read_files(files[0]).spans))
+
+    assert compare.main([str(kept), files[1], "--fail-on", "p50>10%"]) == 1
     assert "FAILED p50>10%: p50 went from 53.0 ms to 83.0 ms" in capsys.readouterr().out
+    assert compare.main([str(tmp_path / "nosuch.parquet"), files[1]]) == 2
 
 
 def test_a_load_that_fails_ends_the_comparison(

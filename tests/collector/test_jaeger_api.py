@@ -269,7 +269,7 @@ def test_errors_are_told_in_jaegers_words_and_in_ours(url: str, path: str, statu
 
 
 def test_traces_too_large_together_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailscope_collector._jaeger_api.MOST_SPANS", 7)
+    monkeypatch.setattr("tailscope_collector._query._exported.MOST_SPANS", 7)
 
     answer = call(f"{url}/api/traces?traceID=1&traceID=2")
 

@@ -138,6 +138,7 @@ def value_of(made: Report, name: str) -> float:
     return next(row.excess_ms for row in made.stages if row.stage == name)
 
 
+@pytest.mark.usefixtures("only_the_split")
 @pytest.mark.parametrize("sampler", [by_tracestate, by_policy, by_both])
 def test_the_truth_lies_within_the_intervals_as_often_as_they_say(sampler: Sampler) -> None:
     found = tally(sampler)
@@ -152,6 +153,7 @@ def test_the_truth_lies_within_the_intervals_as_often_as_they_say(sampler: Sampl
     assert np.mean(found.shares) == pytest.approx(truth().stages[0].share, abs=0.05)
 
 
+@pytest.mark.usefixtures("only_the_split")
 def test_without_weights_the_same_samples_tell_something_else() -> None:
     found = tally(by_policy, weighted=False, rounds=20)
 
@@ -160,6 +162,7 @@ def test_without_weights_the_same_samples_tell_something_else() -> None:
     assert np.mean(found.counts) < 0.5 * REQUESTS
 
 
+@pytest.mark.usefixtures("only_the_split")
 def test_without_the_senders_weights_counts_are_wrong_after_the_collector_s() -> None:
     def only_collector(
         parts: Parts, rng: np.random.Generator

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailscope_dashboard._child import collector_on
+from tests.dashboard.assistants import post as post_assistants
 from tests.dashboard.browsers import FLAGS, chromium
 from tests.dashboard.processes import dashboard
 from tests.dashboard.traffic import Load, post
@@ -31,6 +32,14 @@ class Seeded:
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seeded]:
     with collector_on(tmp_path_factory.mktemp("seeded")) as url:
         yield Seeded(url, post(url, Load(requests=600)))
+
+
+@pytest.fixture(scope="session")
+def assistants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give a collector with requests to two versions of a language model, and metrics of its GPUs."""
+    with collector_on(tmp_path_factory.mktemp("assistants")) as url:
+        post_assistants(url, requests=600)
+        yield url
 
 
 @pytest.fixture(scope="session")

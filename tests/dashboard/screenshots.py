@@ -16,9 +16,10 @@ from urllib.parse import urlencode
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from tailscope_analyzer import connect
 from tailscope_dashboard._child import collector_on
+from tests.dashboard.assistants import post as post_assistants
 from tests.dashboard.browsers import FLAGS, chromium
+from tests.dashboard.eventful import post_eventful
 from tests.dashboard.processes import dashboard
 from tests.dashboard.traffic import Load, post
 
@@ -31,18 +32,34 @@ COLOURS = 240  # of the written palette: text stays sharp and a page fits the li
 WIDTH = 1280
 
 SHOTS: Final[tuple[tuple[str, str, Literal["light", "dark"], int], ...]] = (  # name, page, theme, height
-    ("overview", "", "light", 1360),
-    ("overview-dark", "", "dark", 1360),
-    ("why-slow", "why", "light", 970),
-    ("slow-requests", "requests", "light", 900),
-    ("trace", "trace?{span}", "light", 1100),
-    ("trace-dark", "trace?{span}", "dark", 1100),
+    ("overview", "?target=voice", "light", 1410),
+    ("overview-dark", "?target=voice", "dark", 1410),
+    ("why-slow", f"why?{urlencode({'change': 'ranker queue=0;ranker auth=50'})}", "light", 2180),
+    ("slow-requests", "requests?stage=queue", "light", 960),
 )
+TRACE_SHOTS: Final[
+    tuple[tuple[str, str, Literal["light", "dark"], int], ...]
+] = (  # name, address, theme, height
+    ("trace", "trace={slow}", "light", 1240),
+    ("trace-dark", "trace={slow}", "dark", 1240),
+    ("trace-beside", "trace={slow}&beside=typical", "light", 1320),
+    ("trace-flame", "trace={slow}&view=flame", "light", 760),
+)
+"""Of the slow request of `eventful`: name, parameters, theme, height."""
 
-QUESTION = """select instance, stage, round(avg(self_ms), 2) as mean_ms, count(*) as n
+QUESTION: Final = """select instance, stage, round(avg(self_ms), 2) as mean_ms, count(*) as n
 from stages join requests using (trace_id)
 group by all
 order by mean_ms desc"""
+
+MODEL_SHOTS: Final[tuple[tuple[str, str, Literal["light", "dark"], int], ...]] = (
+    ("inference", "inference", "light", 1200),
+    ("inference-dark", "inference", "dark", 1200),
+    ("dependencies", "dependencies?caller=model&callee=features", "light", 1010),
+    ("compare", "compare", "light", 1010),
+    ("sql", f"sql?{urlencode({'q': QUESTION, 'chart': 'bars', 'x': 'stage'})}", "light", 1100),
+)
+"""Of the requests of `assistants`: name, address, theme, height."""
 
 
 def take(folder: Path) -> None:
@@ -52,24 +69,36 @@ def take(folder: Path) -> None:
         post(collector, Load(requests=3000))
         with dashboard("--url", collector) as app, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-            span = _slow_span(collector)
             for name, path, theme, height in SHOTS:
-                page = _open(browser, f"{app}/{path.format(span=span)}", theme, height)
+                page = _open(browser, f"{app}/{path}", theme, height)
                 _photograph(page, folder / f"{name}.png")
-            page = _open(browser, f"{app}/sql", "light", 900)
-            page.get_by_role("textbox", name="Question in SQL").fill(QUESTION)
-            page.get_by_role("button", name="Run").click()
-            page.get_by_text("rows,").wait_for()
-            _photograph(page, folder / "sql.png")
             browser.close()
 
 
-def _slow_span(collector: str) -> str:
-    with connect(collector) as client:
-        rows = client.sql(
-            "select trace_id, span_id from spans where stage = 'queue' order by duration_ms desc limit 1"
-        ).rows
-    return urlencode({"trace": rows[0][0], "span": rows[0][1]})
+def take_trace(folder: Path) -> None:
+    """Photograph the Trace page into a folder, on a collector of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as data, collector_on(Path(data)) as collector:
+        slow = post_eventful(collector).slow
+        with dashboard("--url", collector) as app, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+            for name, address, theme, height in TRACE_SHOTS:
+                page = _open(browser, f"{app}/trace?{address.format(slow=slow)}", theme, height)
+                _photograph(page, folder / f"{name}.png")
+            browser.close()
+
+
+def take_models(folder: Path) -> None:
+    """Photograph the pages about models, services, comparisons and SQL, on a collector of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as data, collector_on(Path(data)) as collector:
+        post_assistants(collector, requests=3000)
+        with dashboard("--url", collector) as app, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+            for name, address, theme, height in MODEL_SHOTS:
+                page = _open(browser, f"{app}/{address}", theme, height)
+                _photograph(page, folder / f"{name}.png")
+            browser.close()
 
 
 def _open(browser: Browser, url: str, theme: Literal["light", "dark"], height: int) -> Page:
@@ -95,4 +124,7 @@ def _photograph(page: Page, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    take(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    take(target)
+    take_trace(target)
+    take_models(target)

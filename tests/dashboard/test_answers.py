@@ -1,14 +1,18 @@
-"""What the dashboard makes of answers: CSV and names of types."""
+"""What the dashboard makes of answers: CSV, Parquet and times."""
 
 from __future__ import annotations
 
+import io
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import polars as pl
-import pytest
 
 from tailscope_analyzer import Selection
 from tailscope_dashboard import _data as data
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_csv_keeps_text_with_commas_quotes_and_line_breaks() -> None:
@@ -25,19 +29,10 @@ def test_csv_writes_nested_values_as_json() -> None:
     assert read.rows() == [(1, '{"k": "v"}', '["a"]'), (2, "null", "[]")]
 
 
-@pytest.mark.parametrize(
-    ("kind", "word"),
-    [
-        (pl.Int64(), "integer"),
-        (pl.Float64(), "number"),
-        (pl.String(), "text"),
-        (pl.Boolean(), "yes/no"),
-        (pl.Datetime(), "time"),
-        (pl.List(pl.String()), "list"),
-    ],
-)
-def test_type_of_a_column_is_a_plain_word(kind: pl.DataType, word: str) -> None:
-    assert data.type_word(kind) == word
+def test_parquet_keeps_nested_values_as_they_are() -> None:
+    rows = pl.DataFrame({"n": [1, 2], "ids": [["a"], []], "at": [datetime(2026, 11, 30), None]})  # noqa: DTZ001
+
+    assert pl.read_parquet(io.BytesIO(data.parquet(rows))).rows() == rows.rows()
 
 
 def test_moment_of_the_store_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:

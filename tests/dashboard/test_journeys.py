@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 ROW = 24  # the height of a waterfall's row, and
-AXIS = 28  # of its time axis, in waterfall.js
+AXIS = 68  # of its time axis and the lanes of the critical path and of events, in axis.js
 HEADER = 36  # the height of a table's header and of its rows, in Streamlit
 
 
@@ -97,20 +97,50 @@ def waterfall(page: Page) -> Locator:
     return canvas
 
 
-def test_from_overview_to_a_span_and_to_sql(page: Page, app: str) -> None:
+def drag(page: Page, chart: Locator, first: float, last: float) -> None:
+    """Drag over a part of a chart, by fractions of its width."""
+    box = chart.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] * 0.5
+    page.mouse.move(box["x"] + box["width"] * first, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * last, middle, steps=8)
+    page.mouse.up()
+
+
+def test_from_overview_over_a_cause_to_a_span_and_to_sql(page: Page, app: str) -> None:
     open_page(page, app)
     assert figures(page)["Requests"] == "600"
     page.get_by_text("waiting in the queue of ranker").wait_for()
 
+    drag(page, page.get_by_test_id("stVegaLiteChart").first, 0.4, 0.55)
+    page.wait_for_url(re.compile("since=.*until="))
+    settle(page)
+    assert int(figures(page)["Requests"]) < 300
+    page.get_by_text("Custom", exact=True).wait_for()
+
     page.get_by_role("link", name="See why").click()
     page.wait_for_url("**/why?**")
+    page.get_by_text("cannot be split").wait_for()  # too few for a p99, but
+    page.get_by_role("combobox", name="Percentile").click()
+    page.get_by_role("option", name="p90").click()
     page.get_by_text("From the typical request to the tail").wait_for()
     settle(page)
 
-    page.get_by_role("link", name="All slow requests").click()
-    page.wait_for_url("**/requests?**")
+    cause = page.locator(".st-key-card-cause-0")
+    cause.get_by_text("Retries", exact=True).wait_for()
+    cause.get_by_role("link", name="SQL").click()
+    page.wait_for_url("**/sql?q=**")
+    page.get_by_text(re.compile(r"\d rows?,|1 row")).first.wait_for()
+    page.go_back()
+    page.wait_for_url("**/why?**percentile=90**")
+    settle(page)
+
+    cause.get_by_role("link", name="in the list").click()
+    page.wait_for_url("**/requests?**traces=**")
     table = page.get_by_test_id("stDataFrame").first
     table.wait_for()
+    page.get_by_text("that the link names").wait_for()
     settle(page)
 
     click_at(table, x=90, y=HEADER + 12)
@@ -122,12 +152,18 @@ def test_from_overview_to_a_span_and_to_sql(page: Page, app: str) -> None:
     page.wait_for_url("**span=**")
     page.locator(".st-key-span").get_by_text("queue", exact=True).first.wait_for()
 
-    page.locator(".st-key-bar").get_by_role("link", name="SQL").click()
-    page.wait_for_url("**/sql?**")
-    page.get_by_role("textbox", name="Question in SQL").fill("select count(*) as n from stages")
-    page.get_by_role("button", name="Run").click()
-    page.wait_for_url("**q=select**")
-    page.get_by_text("1 row").wait_for()
+
+def test_slider_moved_by_keyboard_predicts_and_is_in_the_link(page: Page, app: str) -> None:
+    open_page(page, f"{app}/why")
+    slider = page.get_by_role("slider").first
+    slider.focus()
+
+    slider.press("Home")
+
+    page.wait_for_url("**change=ranker**queue**")
+    page.get_by_text("p99, predicted").wait_for()
+    settle(page)
+    assert parameters(page)["change"] == "ranker queue=0"
 
 
 def test_slowest_request_of_the_report_opens_its_trace(page: Page, app: str, slow_trace: str) -> None:
@@ -206,23 +242,6 @@ def test_back_button_restores_the_view_before(page: Page, app: str) -> None:
 
     page.wait_for_function("() => document.querySelector('[data-testid=stMetric]').innerText.includes('600')")
     assert "window" not in parameters(page)
-
-
-def test_dragging_over_the_heat_map_selects_the_window(page: Page, app: str) -> None:
-    open_page(page, app)
-    chart = page.get_by_test_id("stVegaLiteChart").first
-    box = chart.bounding_box()
-    assert box is not None
-
-    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.5)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * 0.5, steps=8)
-    page.mouse.up()
-
-    page.wait_for_url(re.compile("since=.*until="))
-    settle(page)
-    assert int(figures(page)["Requests"]) < 300
-    page.get_by_text("Custom", exact=True).wait_for()
 
 
 def test_keyboard_moves_and_selects_in_the_waterfall(page: Page, app: str, slow_trace: str) -> None:

@@ -221,7 +221,7 @@ def test_few_requests_get_no_p99(visit: Visit, seeded: Seeded) -> None:
 def test_why_slow_names_the_planted_stage_first(visit: Visit, seeded: Seeded) -> None:
     test = visit(seeded.url, "why")
 
-    split = test.dataframe[0].value
+    split = next(frame.value for frame in test.dataframe if "typical_ms" in frame.value)
     assert split["stage"].iloc[0] == "queue"
     assert split["excess_ms"].iloc[0] > 50
 
@@ -342,8 +342,9 @@ def test_console_lists_the_columns_of_every_view(visit: Visit, seeded: Seeded) -
     test = visit(seeded.url, "sql")
 
     assert [expander.label for expander in test.expander] == list(VIEWS)
-    assert len(test.dataframe) == len(VIEWS)
-    assert "duration_ms" in set(test.dataframe[0].value["column"])
+    columns = [set(frame.value["column"]) for frame in test.dataframe if "column" in frame.value]
+    assert len(columns) == len(VIEWS)
+    assert "duration_ms" in columns[0]
 
 
 def test_console_shows_the_database_message(visit: Visit, seeded: Seeded) -> None:

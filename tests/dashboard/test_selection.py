@@ -11,7 +11,15 @@ from hypothesis import strategies as hs
 
 from tailscope_dashboard import _address as address
 from tailscope_dashboard import _listing as listing
-from tailscope_dashboard._scope import Extent, Scope, misread, percentile_name, read_scope, window_name
+from tailscope_dashboard._scope import (
+    Extent,
+    Scope,
+    misread,
+    percentile_name,
+    read_scope,
+    usual_window,
+    window_name,
+)
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 EXTENT = Extent(1000, NOON, NOON + timedelta(hours=2))
@@ -175,3 +183,21 @@ def test_default_filters_stay_out_of_the_address() -> None:
     assert listing.order_text("desc") is None
     assert listing.sheet_text(1) is None
     assert listing.number_text(0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("requests", "window"),
+    [(0, "all"), (50_000, "all"), (240_000, "1h"), (2_400_000, "15m"), (10_000_000, "5m"), (10**9, "5m")],
+)
+def test_a_large_store_opens_on_its_newest_requests(requests: int, window: str) -> None:
+    stored = Extent(requests, NOON - timedelta(hours=24), NOON)
+
+    assert usual_window(stored) == window
+
+
+def test_a_link_that_asks_for_all_gets_all(url: dict[str, str]) -> None:
+    assert read_scope(EXTENT, "5m").since == EXTENT.last + timedelta(microseconds=1) - timedelta(minutes=5)  # type: ignore[operator]
+
+    url["window"] = "all"
+
+    assert read_scope(EXTENT, "5m").since == EXTENT.first

@@ -30,6 +30,32 @@ VALUES: dict[str, sqltext.Value] = {
     "rows": 25,
     "skip": 0,
     "trace_ids": ["a", "b"],
+    "trace_id": "a",
+    "span_id": "b",
+    "until": datetime(2026, 12, 1, tzinfo=UTC),
+    "service": "it's",
+    "operation": "POST /",
+    "instance": None,
+    "batch_id": "7",
+    "target_ms": 100.0,
+    "services": ["a", "b"],
+    "every": 2,
+    "stage": "queue",
+    "version": None,
+    "traces": (),
+    "some_traces": False,
+    "stretches": Condition("start_time >= timestamp '2026-11-30' or true"),
+    "near": Condition("start_time < timestamp '2026-12-01' or true"),
+    "stands_for": 2.5,
+    "line_us": 60_000_000,
+    "fine_us": 10_000_000,
+    "column": Condition("version"),
+    "views": ("requests", "spans"),
+    **{
+        f"{name}_{quantile}": Latency(0.5, weighted=quantile == "p99", column=f"{name}_ms")
+        for name in ("ttft", "tpot", "call", "gap")
+        for quantile in ("p50", "p95", "p99")
+    },
     "p50": Latency(0.5, weighted=False),
     "p95": Latency(0.95, weighted=True),
     "p99": Latency(0.99, weighted=True),
@@ -41,6 +67,18 @@ create table requests (trace_id varchar, service varchar, operation varchar, sta
     cold_start boolean, span_count bigint, complete boolean, sample_weight double);
 create table stages (trace_id varchar, service varchar, stage varchar, category varchar, operation varchar,
     self_ms double);
+create table spans (trace_id varchar, span_id varchar, parent_span_id varchar, service varchar,
+    instance varchar, host varchar, operation varchar, kind varchar, start_time timestamp,
+    start_unix_nano bigint,
+    duration_ns bigint, duration_ms double, status varchar, status_message varchar, stage varchar,
+    scope varchar,
+    attributes map(varchar, varchar), resource map(varchar, varchar),
+    events struct(time_unix_nano bigint, name varchar, attributes map(varchar, varchar))[],
+    links struct(trace_id varchar, span_id varchar, attributes map(varchar, varchar))[],
+    http_status bigint, model varchar, model_version varchar, batch_size bigint, gpu_time_ms double,
+    input_tokens bigint, output_tokens bigint, peer varchar, sample_weight double);
+create table metrics (time timestamp, service varchar, instance varchar, host varchar, metric varchar,
+    unit varchar, value double, attributes map(varchar, varchar), kind varchar);
 """
 
 

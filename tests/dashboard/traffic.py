@@ -1,7 +1,8 @@
 """Requests to look at: OTLP made with the official protobuf classes, the same for the same seed.
 
-A ranker calls a model service. For a while the queue is long, some users' auth is slow, and every request has
-an attribute that would be a script in a careless page. `python -m tests.dashboard.traffic URL [N]` sends N.
+A ranker calls a model service. For a while the queue is full, some users' auth fails at first, and every
+request has an attribute that would be a script in a careless page.
+`python -m tests.dashboard.traffic URL [N]` sends N.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 START_NS = 1_796_040_000_000_000_000  # 2026-11-30 12:00:00 UTC
 SCRIPT = '<img src=x onerror="window.injected=1"><script>window.injected=1</script>'
+TRIED_AGAIN_MS = 25.0
+"""From here on a stage was refused and tried again, which its span says: a cause to find."""
 REQUESTS_PER_POST = 200
 SERVER, INTERNAL, CLIENT = Span.SPAN_KIND_SERVER, Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_CLIENT
 
@@ -55,7 +58,7 @@ def post(url: str, load: Load = Load()) -> list[str]:
         for service, some in spans.items():
             batch.setdefault(service, []).extend(some)
         if number % REQUESTS_PER_POST == 0 or number == load.requests:
-            _send(url, batch)
+            send(url, batch)
             batch = {}
     return ids
 
@@ -88,14 +91,16 @@ def _request(rng: random.Random, number: int, start_s: float, load: Load) -> dic
     now = at + 200_000
     for stage, duration_ms in parts:
         now = _child(spans["ranker"], ids, trace, root, stage, now, duration_ms)
+        if duration_ms > TRIED_AGAIN_MS:
+            spans["ranker"][-1].attributes.append(_whole("retry.count", 2))
     failed = number % 97 == 13
     inner_ns = int(inference_ms * 1e6)
     client = _span(trace, call, root, "infer", CLIENT, now, inner_ns + 800_000)
     spans["ranker"].append(client)
     model = _span(trace, ids.span(), call, "model.infer", SERVER, now + 400_000, inner_ns)
-    model.attributes.extend([_text("tailscope.stage", "inference"), _whole("batch.size", 1 + number % 8)])
+    model.attributes.extend([attribute("tailscope.stage", "inference"), _whole("batch.size", 1 + number % 8)])
     pause = model.events.add(time_unix_nano=now + 900_000, name="gc")
-    pause.attributes.append(_text("gc.generation", "2"))
+    pause.attributes.append(attribute("gc.generation", "2"))
     spans["model"].append(model)
     now += inner_ns + 800_000
     now = _child(spans["ranker"], ids, trace, root, "postprocess", now, rng.gammavariate(4, 0.4))
@@ -104,10 +109,10 @@ def _request(rng: random.Random, number: int, start_s: float, load: Load) -> dic
     entry = _span(trace, root, b"", operation, SERVER, at, now + 150_000 - at)
     entry.attributes.extend(
         [
-            _text("http.request.method", "POST"),
+            attribute("http.request.method", "POST"),
             _whole("http.response.status_code", 500 if failed else 200),
-            _text("user.note", SCRIPT),
-            _text("model.version", "v2"),
+            attribute("user.note", SCRIPT),
+            attribute("model.version", "v2"),
         ]
     )
     if failed:
@@ -120,7 +125,7 @@ def _child(
     spans: list[Span], ids: _Ids, trace: bytes, parent: bytes, stage: str, at: int, duration_ms: float
 ) -> int:
     span = _span(trace, ids.span(), parent, stage, INTERNAL, at, int(duration_ms * 1e6))
-    span.attributes.append(_text("tailscope.stage", stage))
+    span.attributes.append(attribute("tailscope.stage", stage))
     spans.append(span)
     return int(span.end_time_unix_nano)
 
@@ -145,12 +150,16 @@ def _span(
     )
 
 
-def _send(url: str, by_service: dict[str, list[Span]]) -> None:
+def send(url: str, by_service: dict[str, list[Span]]) -> None:
+    """Send spans to a collector, by service."""
     message = ExportTraceServiceRequest(
         resource_spans=[
             ResourceSpans(
                 resource=Resource(
-                    attributes=[_text("service.name", service), _text("service.instance.id", f"{service}-0")]
+                    attributes=[
+                        attribute("service.name", service),
+                        attribute("service.instance.id", f"{service}-0"),
+                    ]
                 ),
                 scope_spans=[ScopeSpans(scope=InstrumentationScope(name="tailscope"), spans=spans)],
             )
@@ -167,7 +176,8 @@ def _send(url: str, by_service: dict[str, list[Span]]) -> None:
         assert answer.status == 200
 
 
-def _text(key: str, value: str) -> KeyValue:
+def attribute(key: str, value: str) -> KeyValue:
+    """Return an attribute of text."""
     return KeyValue(key=key, value=AnyValue(string_value=value))
 
 

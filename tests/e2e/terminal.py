@@ -62,11 +62,14 @@ class Terminal:
         before, _, self._seen = self._seen.partition(text)
         return before + text
 
-    def ended(self) -> int:
-        """Return the exit code."""
-        deadline = time.monotonic() + DEADLINE_S
+    def ended(self, *, insisting: str = "") -> int:
+        """Return the exit code; type something every second until then: between two prompts nobody reads."""
+        deadline, again = time.monotonic() + DEADLINE_S, 0.0
         while self.process.poll() is None:
             assert time.monotonic() < deadline
+            if insisting and time.monotonic() > again:
+                again = time.monotonic() + 1.0
+                self.type(insisting)
             if select.select([self._master], [], [], 0.05)[0]:
                 try:
                     os.read(self._master, 1 << 16)

@@ -91,9 +91,8 @@ def test_ctrl_c_clears_a_line_and_ctrl_d_is_the_end(terminal: Terminal) -> None:
     terminal.wait_for("nonsense")
     terminal.type("\x03")
     terminal.wait_for(READY)
-    terminal.type("\x04")
 
-    assert terminal.ended() == 0
+    assert terminal.ended(insisting="\x04") == 0
 
 
 def test_dot_commands_tell_what_there_is(terminal: Terminal) -> None:

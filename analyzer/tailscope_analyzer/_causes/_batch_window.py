@@ -46,18 +46,21 @@ def _batch_window(evidence: Evidence) -> list[Claim]:
     stated = evidence.number(BATCH_MAX_DELAY_MS)
     size = np.fmax(evidence.number("request:batch_size"), evidence.number("batch:size"))
     most = evidence.number(BATCH_MAX_SIZE)
+    # Where nobody states how full batches are: who comes to an empty server waits for no turn.
+    alone = evidence.number("request:inflight") < 1
     claims: list[Claim] = []
     for service, columns in queue_columns(evidence):
         wait = evidence.ms(columns)
         claim = _held(evidence, service, columns, _Window(stated, stated=True, p_value=0.0), size, most)
         if claim is None:
-            window = _window_seen(wait, size < most)
+            unknown = ~(np.isfinite(size) & np.isfinite(most))
+            window = _window_seen(wait, (size < most) | (unknown & alone), (size < most) | unknown)
             claim = _held(evidence, service, columns, window, size, most) if window else None
         claims += [claim] if claim else []
     return claims
 
 
-def _window_seen(wait: Floats, has_room: Bools) -> _Window | None:
+def _window_seen(wait: Floats, has_room: Bools, may_have_room: Bools) -> _Window | None:
     """Return the length at which waits for batches with room left pile up; None where they do not."""
     waits = wait[has_room & (wait > 0)]
     if len(waits) < LEAST_SAMPLE:
@@ -65,7 +68,7 @@ def _window_seen(wait: Floats, has_room: Bools) -> _Window | None:
     longest = float(np.quantile(waits, LONGEST))
     near = int((waits >= (1 - NEAR) * longest).sum())
     p_value = at_least(near, len(waits), NEAR + 1 - LONGEST)
-    return _Window(np.where(has_room, longest, np.nan), stated=False, p_value=p_value)
+    return _Window(np.where(may_have_room, longest, np.nan), stated=False, p_value=p_value)
 
 
 def _held(

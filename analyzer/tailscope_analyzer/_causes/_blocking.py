@@ -26,7 +26,9 @@ INFERENCE: Final = r"^inference(\.|$)"
 LOCK_KEYS: Final = ("lock.wait_ms", "mutex.wait_ms", "gil.wait_ms")
 LEAST_WAITING: Final = 8
 COVERED: Final = 0.8
-"""Of a wait: so much of it another request's work must fill before that is what it waited for."""
+"""Of a wait: so much of it another request's work must fill before that is surely what it waited for."""
+PARTLY_COVERED: Final = 0.3
+"""Where requests are missing (a sample of them is kept) what is there fills less; it is said as possible."""
 OVERLAP: Final = 0.05
 """Of the time of all spans: clocks and hand-over blur the edges of what runs one at a time."""
 SOON: Final = 0.2
@@ -69,7 +71,7 @@ def _serial_services(evidence: Evidence) -> list[Claim]:
         struck = ms.sum(axis=1) > FELT * evidence.excess_ms
         covered = waits.filled_ms[struck] / np.maximum(waits.wait_ms[struck], 1e-9)
         at_once = waits.worked_ms[struck].sum() > (1 + OVERLAP) * waits.filled_ms[struck].sum()
-        if struck.sum() < LEAST_WAITING or at_once or float(np.median(covered)) < COVERED:
+        if struck.sum() < LEAST_WAITING or at_once or float(np.median(covered)) < PARTLY_COVERED:
             continue
         claims.append(
             Claim(
@@ -77,7 +79,7 @@ def _serial_services(evidence: Evidence) -> list[Claim]:
                 columns=spread,
                 ms=np.where(struck[:, None], ms, 0.0),
                 support="inferred",
-                confidence="likely",
+                confidence="likely" if float(np.median(covered)) >= COVERED else "possible",
                 summary=f"Requests reach {service} and wait before their first stage while the inference "
                 "of others "
                 "runs, one at a time: a synchronous call seems to block the event loop.",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CONNECTS: Final = r"(?i)^(network|tls|tcp|dns|ssl|http)?[._ ]?(connect|handshake|lookup|resolve)$"
 """Names of spans that set up a connection: `network.connect`, `tls.connect` and their like."""
 HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
+COUNTS: Final = (RETRY_COUNT, "http.request.resend_count")
 LEAST_FAILURE: Final = 400
 """HTTP statuses from here on are failures, whether or not the span says `error`."""
 
@@ -34,10 +35,8 @@ def _differing(evidence: Evidence, struck: Bools) -> list[int]:
 
 
 def _retries(evidence: Evidence) -> list[Claim]:
-    stated = np.nan_to_num(evidence.number(RETRY_COUNT)) + np.nan_to_num(
-        evidence.number(f"event:{RETRY_EVENT}")
-    )
-    struck, again = stated > 0, _called_again(evidence)
+    counts = [np.nan_to_num(evidence.number(fact)) for fact in (*COUNTS, f"event:{RETRY_EVENT}")]
+    struck, again = np.sum(counts, axis=0) > 0, _called_again(evidence)
     direct = bool(struck.any())
     struck = struck if direct else again
     if not struck.any() or struck.all():
@@ -63,7 +62,7 @@ def _retries(evidence: Evidence) -> list[Claim]:
                 Proof(
                     f"Those that try again spend {compared.struck_ms:,.0f} ms there (median), the others "
                     f"{compared.others_ms:,.0f} ms.",
-                    sql_of_keys((RETRY_COUNT,))
+                    sql_of_keys(COUNTS)
                     if direct
                     else "select trace_id, operation, count(*) as calls from spans where kind = 'client' and "
                     "(status = 'error' or try_cast(attributes['http.response.status_code'] as double) "

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 GUIDE_A: Final = "guide A: How to find and fix high latency in production AI inference"
 """The customer's guide that fixes come from, as reports name it."""
 
+UNATTRIBUTED: Final = "unattributed"
+"""The cause that is none: time out of the ordinary that no other detector explains."""
+LEAST_LEFTOVER: Final = 0.3
+"""Of the excess: less that is unknown does not keep anybody from acting on what is known."""
+
 Confidence = Literal["confirmed", "likely", "possible"]
 Support = Literal["direct", "inferred"]
 
@@ -88,6 +93,8 @@ class Claim:
     """Among claims of equal support the lower one takes its milliseconds first: the more specific."""
     struck: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """The requests that the cause touches; empty means those of which it explains something."""
+    leftover: bool = False
+    """It explains only what is beyond all other claims, and is said only where that is much."""
 
 
 @dataclass(frozen=True, slots=True)

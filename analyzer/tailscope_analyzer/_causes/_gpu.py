@@ -259,8 +259,10 @@ def _host(evidence: Evidence) -> list[Claim]:
             columns=spread,
             ms=ms,
             support="inferred",
-            confidence="likely",
-            summary="Inference waits for the host, not for the GPU: the GPU's own time is as usual.",
+            # Launches, copies, data loading, memory read back, a quota: all of them look like this.
+            confidence="possible",
+            summary="Inference waits for the host, not for the GPU, whose own time is as usual. What holds "
+            "the host up is not recorded: data loading, launches, a CPU limit or memory (page_faults.major).",
             proofs=(
                 Proof(
                     f"In {compared.struck:,} requests inference took {compared.struck_ms:,.1f} ms (median) "
@@ -337,6 +339,7 @@ DETECTORS: Final = (
         not_confused_with=(
             ("gpu_contention", "the GPU's own time grows"),
             ("cpu_throttling", "a quota took the time away; that is stated"),
+            ("memory_pressure", "major page faults are stated"),
         ),
         fixes=(
             Fix(

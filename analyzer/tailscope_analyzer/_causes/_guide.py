@@ -41,8 +41,9 @@ is an answer.
 | `evidence` | what was seen, each with a query over the public views that shows it |
 | `fix` | what to try, with its source |
 
-A cause is said if it explains at least 10 % of the excess, if the interval of that is above zero, and if
-chance would show such a pattern in less than 5 % of healthy windows (Bonferroni over the patterns seen).
+A cause is said if it explains at least 10 % of the excess and 5 % of a typical request, if the interval of
+that is above zero, and if chance would show such a pattern in less than 5 % of healthy windows (Bonferroni
+over the patterns seen). The largest comes first; `unattributed`, said from 30 % on, comes after all others.
 Below 300 requests causes are those of p95, below 60 those of p90; a note says so. Above 50,000 requests
 they are sought in 20,000 of them: the slowest, and four whole stretches of the others.
 """

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.sparse import csr_array
 
-from tailscope_analyzer._causes._cause import Cause
+from tailscope_analyzer._causes._cause import LEAST_LEFTOVER, UNATTRIBUTED, Cause
 from tailscope_analyzer._causes._netting import in_turn, net
 from tailscope_analyzer._parts import Part, Parts
 from tailscope_analyzer._quantile import Smoother, effective_size
-from tailscope_analyzer._resample import resample
+from tailscope_analyzer._spread import spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FLOOR: Final = 0.1
 """Of the excess; what explains less would not be felt if it were gone."""
+LEAST_OF_TYPICAL: Final = 0.05
+"""Of a typical request: where the tail is short, a tenth of it is less than requests differ by anyway."""
 ERROR_RATE: Final = 0.05
 """Share of healthy windows in which anything at all may be claimed."""
 LEAST_SEEN: Final = 10
@@ -36,6 +38,7 @@ def judge(evidence: Evidence, claims: Sequence[Claim], detectors: Sequence[Detec
     """Return the causes that hold, the largest share first; nothing where nothing is significant."""
     if not evidence.excess_ms > 0:
         return ()
+    least_ms = max(FLOOR * evidence.excess_ms, LEAST_OF_TYPICAL * evidence.typical_duration_ms)
     # Bonferroni over the patterns that were seen: each has already paid for what it chose among, and a
     # detector that has nothing to look at cannot be wrong.
     seen = max(sum(claim.support == "inferred" for claim in claims), LEAST_SEEN)
@@ -44,7 +47,9 @@ def judge(evidence: Evidence, claims: Sequence[Claim], detectors: Sequence[Detec
         netted = net(evidence, left)
         intervals = _intervals(evidence, netted)
         holds = [
-            _share(evidence, claim) >= FLOOR and low > 0
+            low > 0
+            and evidence.excess(claim.ms.sum(axis=1))
+            >= max(least_ms, LEAST_LEFTOVER * evidence.excess_ms if claim.leftover else 0.0)
             for claim, (low, _) in zip(netted, intervals, strict=True)
         ]
         if all(holds):
@@ -53,7 +58,12 @@ def judge(evidence: Evidence, claims: Sequence[Claim], detectors: Sequence[Detec
         left = [claim for claim, does in zip(left, holds, strict=True) if does]
     fixes = {detector.cause: detector.fixes for detector in detectors}
     causes = [_cause(evidence, *one, fixes) for one in zip(netted, intervals, strict=True)]
-    return tuple(sorted(causes, key=lambda cause: (-cause.share_of_tail, cause.cause, cause.service)))
+    return tuple(sorted(causes, key=_place))
+
+
+def _place(cause: Cause) -> tuple[bool, float, str, str]:
+    """Order by share; what nobody can explain comes after all that somebody can."""
+    return cause.cause == UNATTRIBUTED, -cause.share_of_tail, cause.cause, cause.service
 
 
 def _share(evidence: Evidence, claim: Claim) -> float:
@@ -61,26 +71,26 @@ def _share(evidence: Evidence, claim: Claim) -> float:
 
 
 def _intervals(evidence: Evidence, claims: Sequence[Claim]) -> list[tuple[float, float]]:
-    """Return a 95 % interval of each claim's excess in ms, from resamples of the requests."""
+    """Return a 95 % interval of each claim's excess in ms, as the report's stages have them."""
     if not claims:
         return []
     fastest_first = np.lexsort((np.arange(len(evidence)), evidence.duration_ms))
-    explained = np.stack([claim.ms.sum(axis=1) for claim in claims], axis=1)[fastest_first]
+    explained = np.stack([claim.ms.sum(axis=1) for claim in claims], axis=1)
     weight = evidence.weight[fastest_first]
     split = Parts(
         trace_ids=evidence.requests["trace_id"],
         duration_ms=evidence.duration_ms[fastest_first],
         weight=weight,
-        matrix=csr_array(explained),
+        matrix=csr_array(explained[fastest_first]),
         parts=[Part(str(number), "", "") for number in range(len(claims))],
     )
     smoothers = (
         Smoother(effective_size(weight, 0.5), 0.5),
         Smoother(effective_size(weight, evidence.percentile), evidence.percentile),
     )
-    typical, tail = resample(split, smoothers, faster_half=evidence.faster_half)
-    low, high = np.quantile(tail - typical, [0.025, 0.975], axis=0)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+    tail_weight = evidence.tail_weight[fastest_first]
+    spread = spread_of(split, smoothers, tail_weight, faster_half=evidence.faster_half)
+    return [spread.interval([number], evidence.excess(explained[:, number])) for number in range(len(claims))]
 
 
 def _cause(

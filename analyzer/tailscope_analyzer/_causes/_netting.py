@@ -32,9 +32,11 @@ def net(evidence: Evidence, ordered: Iterable[Claim]) -> list[Claim]:
         struck = struck_by(claim)
         ms = np.zeros_like(claim.ms)
         for at, column in enumerate(claim.columns):
-            if column not in left:
-                left[column] = np.maximum(evidence.ms([column]), 0.0)
-            ms[:, at] = np.clip(claim.ms[:, at], 0.0, left[column])
+            there = np.maximum(evidence.ms([column]), 0.0)
+            left.setdefault(column, there)
+            # What others took of a part was beyond the usual: of that, a leftover is what remains.
+            wanted = claim.ms[:, at] - (there - left[column] if claim.leftover else 0.0)
+            ms[:, at] = np.clip(wanted, 0.0, left[column])
             left[column] = left[column] - ms[:, at]
         taken.append(replace(claim, ms=ms, struck=struck))
     return taken

@@ -142,7 +142,8 @@ def _waits_of_load(
     if found is None:
         return None
     cut, compared = found
-    spread, ms = claim_of(evidence, columns, compared.ms, beyond_typical=False)
+    # All of a queue is waiting: where a typical request waits, too, the excess has the difference only.
+    spread, ms = claim_of(evidence, columns, evidence.ms(columns), beyond_typical=False)
     return Claim(
         cause="queueing",
         columns=spread,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = (
     "_pauses",
+    "_stalls",
     "_processor",
     "_gpu",
     "_firsts",
@@ -22,7 +23,9 @@ MODULES: Final = (
     "_batch_window",
     "_queues",
     "_calls",
+    "_clients",
     "_groups",
+    "_unattributed",
 )
 """Each has `DETECTORS`, a tuple."""
 

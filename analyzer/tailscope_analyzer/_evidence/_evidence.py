@@ -62,6 +62,11 @@ class Evidence:
         """The tail minus the typical request, in ms: what all causes together explain."""
         return self.excess(self.duration_ms)
 
+    @property
+    def typical_duration_ms(self) -> float:
+        """How long the typical request takes."""
+        return float(self.typical_weight @ self.duration_ms)
+
     def excess(self, per_request: Floats) -> float:
         """Return how much more of a per-request quantity the tail has than the typical request."""
         return float((self.tail_weight - self.typical_weight) @ per_request)

@@ -41,7 +41,7 @@ def parse_side(text: str, base: Selection, *, now: datetime) -> Side:
     window = _window(text, now)
     if window is not None:
         return Side(selection=replace(base, since=window[0], until=window[1]))
-    if text.endswith((".json", ".jsonl", ".gz", ".pb")) and " " not in text:
+    if text.endswith((".json", ".jsonl", ".gz", ".pb", ".parquet")) and " " not in text:
         raise InputError(f"There is no file {text}.")
     return Side(selection=replace(base, where=_both(base.where, _condition(text))))
 

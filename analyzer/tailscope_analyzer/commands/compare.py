@@ -40,6 +40,7 @@ a side is one of:
   version=1.2.3                a value of version, model, instance, service, operation, status or http_status
   "input_tokens < 1000"        a condition over the view requests
   before.jsonl                 a file in any format that tailscope import takes
+  x.parquet                    spans that the fixture tail_gate of pytest has kept
 
 rules of --fail-on: p99>5%  p50>10ms  mean>1s  stage:queue>20ms  service:ranker>5%
   A rule fails on a change that is beyond it and beyond chance, or that cannot be judged: too few requests.
@@ -87,6 +88,8 @@ def _written(arguments: argparse.Namespace, comparison: Comparison, verdicts: li
 def _asked(arguments: argparse.Namespace) -> tuple[Traces, Traces]:
     if arguments.candidate is None:
         raise InputError("Give a BASELINE and a CANDIDATE, or --load and --apply to measure a change.")
+    if arguments.apply or arguments.undo:
+        raise InputError("--apply and --undo want --load: what makes requests before and after the change.")
     now, base = datetime.now(UTC), selection_of(arguments)
     sides = [parse_side(text, base, now=now) for text in (arguments.baseline, arguments.candidate)]
     if all(side.file for side in sides):
@@ -101,32 +104,69 @@ def _asked(arguments: argparse.Namespace) -> tuple[Traces, Traces]:
 
 
 def _read(side: Side) -> Traces:
-    from tailscope_analyzer._files import read_files
+    from tailscope_analyzer.commands._trace_files import read_side
 
-    return read_files(side.file or "")
+    return read_side([side.file or ""])
 
 
 def _measured(arguments: argparse.Namespace) -> tuple[Traces, Traces]:
-    """Run the load, apply the change, run the load again."""
+    """Run the load, apply the change, run the load again; in rounds, so that drift strikes both alike."""
     if arguments.baseline is not None:
         raise InputError("--load measures both sides itself: leave BASELINE and CANDIDATE out.")
+    rounds = _rounds(arguments)
     base = selection_of(arguments)
-    before = _window_of(arguments.load, base)
-    if arguments.apply:
-        _call(arguments.apply)
-    after = _window_of(arguments.load, base)
+    before: list[Selection] = []
+    after: list[Selection] = []
+    for number in range(rounds):
+        if number:
+            _change(arguments.undo, arguments.settle)
+        before.append(_window_of(arguments.load))
+        if arguments.apply:
+            _change(arguments.apply, arguments.settle)
+        after.append(_window_of(arguments.load))
     time.sleep(ARRIVES_S)
     with opened(arguments) as source:
-        first, second = source.traces(before), source.traces(after)
-        for traces in (first, second):
+        first, second = (source.traces(_within(windows, base)) for windows in (before, after))
+        for name, traces in (("before", first), ("after", second)):
             _ = traces.spans
+            if len(traces) == 0:
+                raise SourceError(
+                    f"Of the load {name} the change no requests have arrived. Does the service send to this "
+                    "collector, and do --service, --operation and --where fit?"
+                )
         return first, second
 
 
-def _window_of(command: str, base: Selection) -> Selection:
+def _rounds(arguments: argparse.Namespace) -> int:
+    rounds: int = arguments.rounds
+    if rounds < 1:
+        raise InputError(f"--rounds {rounds} measures nothing. Give 1 or more.")
+    if rounds > 1 and not (arguments.apply and arguments.undo):
+        raise InputError("--rounds wants --apply and --undo: the change is made and taken back each time.")
+    return rounds
+
+
+def _change(command: str, settle_s: float) -> None:
+    _call(command)
+    if settle_s > 0:
+        print(f"waiting {settle_s:g} s", file=sys.stderr)  # noqa: T201
+        time.sleep(settle_s)
+
+
+def _window_of(command: str) -> Selection:
+    from tailscope_analyzer._source import Selection
+
     since = datetime.now(UTC)
     _call(command)
-    return replace(base, since=since, until=datetime.now(UTC))
+    return Selection(since=since, until=datetime.now(UTC))
+
+
+def _within(windows: list[Selection], base: Selection) -> Selection:
+    """Narrow a selection to some windows together."""
+    either = " or ".join(f"({window.condition()})" for window in windows)
+    # The line break ends a comment in the user's text before it can swallow the bracket.
+    where = either if base.where is None else f"({base.where}\n) and ({either})"
+    return replace(base, since=windows[0].since, until=windows[-1].until, where=where)
 
 
 def _call(command: str) -> None:
@@ -136,6 +176,15 @@ def _call(command: str) -> None:
     sys.stderr.write(done.stdout.decode(errors="replace"))  # stdout belongs to the comparison
     if done.returncode:
         raise SourceError(f"{command!r} ended with {done.returncode}; nothing is compared.")
+
+
+def _seconds(text: str) -> float:
+    from tailscope_analyzer._slo import parse_period
+
+    try:
+        return parse_period(text)
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -159,6 +208,17 @@ def _parser() -> argparse.ArgumentParser:
     measured = parser.add_argument_group("apply a change and measure it")
     measured.add_argument("--load", metavar="COMMAND", help="makes requests; run before and after the change")
     measured.add_argument("--apply", metavar="COMMAND", help="makes the change")
+    measured.add_argument("--undo", metavar="COMMAND", help="takes it back, between rounds")
+    measured.add_argument(
+        "--rounds", type=int, default=1, metavar="N", help="measure before and after so often (default: 1)"
+    )
+    measured.add_argument(
+        "--settle",
+        type=_seconds,
+        default=0.0,
+        metavar="TIME",
+        help="wait so long after a change, such as 30s, for a new version to have started",
+    )
     add_selection_options(parser)
     add_source_options(parser)
     return parser

@@ -77,12 +77,18 @@ class NetworkDelay(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSide(Fault):
-    """Let the caller itself take longer before it does anything that it records."""
+    """Let some clients take long to send their body; told, the wait for it is a span."""
 
     CAUSE: ClassVar = "client_side"
     ms: float = 300.0
     share: float = 0.04
 
+    def cause(self, world: World) -> str:
+        """Nobody can know what a server waits for that says nothing."""
+        del world
+        return "client_side" if self.told else "unattributed"
+
     def plant(self, world: World, rng: np.random.Generator) -> None:
         """Spend time before the first stage."""
         world.work_ms["client"] += varied(self.ms, some(world, self.share, rng), rng)
+        world.waits_are_spans = self.told

@@ -50,15 +50,25 @@ class GcPause(Fault):
 class CpuThrottling(Fault):
     """Stop some requests by a CPU limit.
 
-    Told, in preprocessing, which states it. Untold, in a proxy on the same host (`Service(sidecar=True)`).
+    Told, in preprocessing, which states it. Untold, in a proxy on the same host (`Service(sidecar=True)`), or
+    the limit stops all that an instance does on its processor, for `share` of the time.
     """
 
     CAUSE: ClassVar = "cpu_throttling"
     ms: float = 80.0
     share: float = 0.06
 
+    def cause(self, world: World) -> str:
+        """Nobody can know the limit of a process that says nothing; a proxy has nothing else to wait for."""
+        return "cpu_throttling" if self.told or world.service.sidecar else "process_stall"
+
     def plant(self, world: World, rng: np.random.Generator) -> None:
-        """Add the time that the quota took."""
+        """Add the time that the quota took, or stop the processor."""
+        if not (self.told or world.service.sidecar):
+            count = max(round(self.share * world.length_ms / self.ms), 1)
+            for instance, start_ms in moments(world, count, self.ms, rng):
+                world.cpu.append(Spell(instance, start_ms, start_ms + self.ms, STOPPED))
+            return
         lost = varied(self.ms, some(world, self.share, rng), rng)
         world.work_ms["preprocess" if self.told else "way_in"] += lost
         if self.told:
@@ -95,6 +105,12 @@ class MemoryPressure(Fault):
     CAUSE: ClassVar = "memory_pressure"
     ms: float = 250.0
     share: float = 0.04
+
+    def cause(self, world: World) -> str:
+        """Untold, all that can be seen is that the host is late, if the GPU's own time is sent."""
+        if self.told:
+            return "memory_pressure"
+        return "host_bound" if world.service.sends_gpu_time else "unattributed"
 
     def plant(self, world: World, rng: np.random.Generator) -> None:
         """Lengthen what the host does."""

@@ -56,6 +56,7 @@ class _Kind:
 ENTRY, CALLS, SERVER = 0, 2, 3
 KINDS: Final = (
     _Kind(ENTRY, "entry", None, "arrival", "way_out", None, "server", "POST /v1/generate", True),
+    _Kind(15, "client", ENTRY, "arrival", "client", "network", "internal", "network.receive", True),
     _Kind(1, "auth", ENTRY, "client", "auth", "auth", by_gateway=True),
     _Kind(CALLS, "forward", ENTRY, "auth", "way_out", None, "client", "POST /generate", True),
     _Kind(SERVER, "server", CALLS, "accept", "serialize", None, "server", "POST /generate"),
@@ -71,7 +72,7 @@ KINDS: Final = (
     _Kind(13, "postprocess", SERVER, "decode", "postprocess", "postprocess"),
     _Kind(14, "serialize", SERVER, "postprocess", "serialize", "serialize"),
 )
-SELDOM: Final = ("connect", "attempts", "load")
+SELDOM: Final = ("client", "connect", "attempts", "load")
 """Spans that are there only where they take time."""
 PAUSED: Final = ("preprocess", "call", "prefill", "decode", "postprocess", "serialize")
 
@@ -115,10 +116,12 @@ class _Recorder:
         alone = world.service.gateway is None
         if (alone and kind.name in ("forward", "entry")) or (world.blocking and kind.name == "queue"):
             return None
+        if kind.name == "client" and not world.waits_are_spans:
+            return None
         start = nanoseconds(self.served.ends[kind.begins])
         end = nanoseconds(self.served.ends[kind.ends])
         root = kind.name == ("server" if alone else "entry")
-        parent = SERVER if alone and kind.name == "auth" else kind.parent
+        parent = SERVER if alone and kind.name in ("auth", "client") else kind.parent
         if alone and root:
             start, end = nanoseconds(self.served.ends["arrival"]), nanoseconds(self.served.ends["way_out"])
         columns = {

@@ -81,6 +81,8 @@ class World:
     """After so many ms without work, an instance's GPU takes so many times as long."""
     load_operation: str = "model.load"
     """What the loads of the requests themselves are called."""
+    waits_are_spans: bool = False
+    """Whoever takes a request in records how long it waits for the client."""
     blocking: bool = False
     """An instance serves one request at a time, from its first stage to its last, and has no queue."""
     locks: set[str] = field(default_factory=set[str])

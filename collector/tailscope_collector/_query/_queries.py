@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from tailscope_analyzer import QueryError
@@ -36,7 +37,11 @@ not pile up."""
 REPORT_FACTOR: Final = 2
 """How much more memory the rows of a report may take than an answer: they are read, not sent."""
 
-FIRST_ANSWER: Final = "first_answer"
+ANSWERS: Final = ("first_answer", "second_answer")
+"""What later queries of several call the rows of the first ones, which then have their `place` as well."""
+
+REPORT_ROWS: Final = 8
+"""How many times the rows of an answer a report may read: those of a ledger are three numbers each."""
 
 EXPLAINED: Final = ["explain_key", "explain_value"]
 """The columns of a plan."""
@@ -124,11 +129,10 @@ class Queries:
     def run_together(self, *queries: str, abandoned: threading.Event | None = None) -> list[Answer]:
         """Run checked queries on one snapshot, each up to the most rows allowed; raises QueryError.
 
-        The second and later ones may read the rows of the first as `first_answer`.
+        Later ones may read the rows of the first two by the names of ANSWERS, with their number as `place`.
         """
-        return self._run(
-            queries, self._settings.query_rows, REPORT_FACTOR * self._settings.query_bytes, abandoned
-        )
+        most_rows = REPORT_ROWS * self._settings.query_rows
+        return self._run(queries, most_rows, REPORT_FACTOR * self._settings.query_bytes, abandoned)
 
     def ask(
         self,
@@ -169,8 +173,12 @@ class Queries:
             answers: list[Answer] = []
             for query in queries:
                 answers.append(_read(self._bound(cursor, query), limit, most_bytes, watch))
-                if len(answers) == 1:
-                    cursor.register(FIRST_ANSWER, answers[0].table)
+                if len(answers) < len(queries) and len(answers) <= len(ANSWERS):
+                    table = answers[-1].table
+                    numbered = table.append_column(
+                        "place", pa.array(np.arange(table.num_rows, dtype=np.int32))
+                    )
+                    cursor.register(ANSWERS[len(answers) - 1], numbered)
             return answers
 
     @contextmanager

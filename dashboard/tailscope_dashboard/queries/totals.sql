@@ -1,10 +1,11 @@
 -- One row: the figures of the selected requests. Latencies in milliseconds, errors by the status of the entry span.
 -- A request counts as many times as its sample_weight says; effective: so many unsampled ones would tell as much.
--- Parameters: the selection, p50, p95, p99.
+-- Parameters: the selection, p50, p95, p99, and target_ms, which may be null: then nothing is over it.
 select
     count_w(sample_weight) as requests,
     effective_w(sample_weight) as effective,
     count_w(case when status = 'error' then sample_weight end) as errors,
+    count_w(case when duration_ms > $target_ms then sample_weight end) as over_target,
     count(distinct (service, operation)) as operations,
     $p50 as p50_ms,
     $p95 as p95_ms,

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import streamlit as st
 
 from tailscope_analyzer import Report, headline
+from tailscope_dashboard import _address as address
 from tailscope_dashboard import _charts as charts
 from tailscope_dashboard import _controls as controls
 from tailscope_dashboard import _data as data
 from tailscope_dashboard import _figures as figures
+from tailscope_dashboard import _live as live
 from tailscope_dashboard import _pages as pages
 from tailscope_dashboard import _placing as placing
 from tailscope_dashboard import _quality as quality
 from tailscope_dashboard import _series as series
+from tailscope_dashboard import _service_cards as service_cards
 from tailscope_dashboard import _states as states
+from tailscope_dashboard import _targets as targets
+from tailscope_dashboard import palette
 
 if TYPE_CHECKING:
     from tailscope_dashboard._scope import Scope
@@ -26,24 +33,36 @@ HEAT_KEY = "heat"
 
 def render() -> None:
     """Draw the page."""
-    scope = controls.choose_scope(with_percentile=True)
+    scope = controls.choose_scope(with_percentile=True, with_target=True)
     if scope is None:
         return
-    totals = data.totals(scope)
+    target_ms = targets.read_target()
+    totals = data.totals(scope, target_ms=target_ms)
     if totals["requests"] == 0:
         states.nothing_matches()
+        return
+    if live.is_on():
+        # The page of before stays while this is asked for: an empty place for it would blink.
+        _headline(scope, data.report(scope), totals["operations"])
+        _rest(scope, totals, target_ms)
         return
     headline_place = st.empty()
     with headline_place.container(border=True, key="headline-to-come"):
         st.text("Splitting the tail by stage…")
-    _figures(scope, totals)
-    _heat_map(scope, totals)
-    _over_time(scope, totals)
-    _operations(scope)
+    _rest(scope, totals, target_ms)
     # Last, because it takes longest: the rest of the page is there meanwhile.
     report = data.report(scope)
     with headline_place:
         _headline(scope, report, totals["operations"])
+
+
+def _rest(scope: Scope, totals: data.Record, target_ms: float | None) -> None:
+    _figures(scope, totals, target_ms)
+    if scope.service is None:
+        _services(scope, totals, target_ms)
+    _heat_map(scope, totals)
+    _over_time(scope, totals)
+    _operations(scope, totals, target_ms)
 
 
 def _headline(scope: Scope, report: Report, operations: int) -> None:
@@ -60,7 +79,7 @@ def _headline(scope: Scope, report: Report, operations: int) -> None:
             pages.link("why", scope.link(), label="See why", icon=":material/arrow_forward:")
 
 
-def _figures(scope: Scope, totals: data.Record) -> None:
+def _figures(scope: Scope, totals: data.Record, target_ms: float | None) -> None:
     requests, errors = totals["requests"], totals["errors"]
     seconds = (scope.until - scope.since).total_seconds()
     n = f"n = {figures.count(requests)}"
@@ -76,6 +95,30 @@ def _figures(scope: Scope, totals: data.Record) -> None:
             value = figures.milliseconds(totals[f"{name}_ms"]) if enough else figures.MISSING
             placing.figure(name, value, n if enough else f"{n}, needs {figures.count(needed)}")
         placing.figure("Slowest", figures.milliseconds(totals["max_ms"]), n)
+        if target_ms is not None:
+            _against_target(totals, target_ms)
+
+
+def _against_target(totals: data.Record, target_ms: float) -> None:
+    enough = totals["effective"] >= series.REQUESTS_NEEDED["p99"]
+    judgement = targets.judge(totals["p99_ms"] if enough else None, target_ms)
+    placing.judged_figure(
+        f"Over {figures.milliseconds(target_ms)}",
+        figures.share(totals["over_target"] / totals["requests"], digits=1),
+        f"p99 {judgement.word}" if judgement else f"{figures.count(totals['over_target'])} requests",
+        colour=judgement.colour if judgement else "off",
+    )
+
+
+def _services(scope: Scope, totals: data.Record, target_ms: float | None) -> None:
+    """Draw the services beside each other where there are several; of one, the figures above say all."""
+    rows = data.by_service(scope, target_ms=target_ms)
+    if rows.height < 2:
+        return
+    step_us = scope.step_us(min(service_cards.STEPS, series.line_steps(totals["effective"])))
+    lines = data.services_over_time(scope, rows["service"].to_list(), step_us=step_us)
+    drawn = lines.filter(pl.col("effective") >= series.POINT_NEEDS["p95"])
+    service_cards.cards(series.summary(rows), drawn, scope, target_ms=target_ms)
 
 
 def _heat_map(scope: Scope, totals: data.Record) -> None:
@@ -132,21 +175,51 @@ def _percentiles(scope: Scope, totals: data.Record) -> None:
     )
 
 
-def _operations(scope: Scope) -> None:
-    rows = series.summary(data.by_operation(scope))
-    st.markdown("**Services and operations** · the slowest p99 first")
-    placing.table(
-        rows.select(
-            "service", "operation", "requests", "error_share", "p50_ms", "p95_ms", "p99_ms", "max_ms"
-        ),
-        {
-            "service": "Service",
-            "operation": "Operation",
-            "requests": st.column_config.NumberColumn("Requests (n)", format="%,d"),
-            "error_share": st.column_config.NumberColumn("Errors", format="percent"),
-            "p50_ms": st.column_config.NumberColumn("p50, ms", format="%,.1f"),
-            "p95_ms": st.column_config.NumberColumn("p95, ms", format="%,.1f"),
-            "p99_ms": st.column_config.NumberColumn("p99, ms", format="%,.1f"),
-            "max_ms": st.column_config.NumberColumn("slowest, ms", format="%,.1f"),
-        },
+def _operations(scope: Scope, totals: data.Record, target_ms: float | None) -> None:
+    rows = series.summary(data.by_operation(scope, target_ms=target_ms))
+    st.markdown("**Services and operations** · the slowest p99 first · click one to look at it alone")
+    shown = rows.select(
+        "service", "operation", "requests", "error_share", "p50_ms", "p95_ms", "p99_ms", "max_ms"
     )
+    columns: dict[str, Any] = {
+        "service": "Service",
+        "operation": "Operation",
+        "requests": st.column_config.NumberColumn("Requests (n)", format="%,d"),
+        "rate": st.column_config.TextColumn("Rate"),
+        "error_share": st.column_config.NumberColumn("Errors", format="percent"),
+        **{
+            f"{name}_ms": st.column_config.NumberColumn(f"{label}, ms", format="%,.1f")
+            for name, label in (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("max", "slowest"))
+        },
+    }
+    seconds = (scope.until - scope.since).total_seconds()
+    rates = [figures.rate(requests, seconds) for requests in rows["requests"].to_list()]
+    shown = shown.insert_column(3, pl.Series("rate", rates, dtype=pl.String))
+    if target_ms is not None:
+        shown = shown.with_columns(
+            pl.Series("target", _words(rows, target_ms), dtype=pl.String),
+            (rows["over_target"] / rows["requests"]).alias("over_share"),
+        )
+        columns["target"] = st.column_config.TextColumn(f"p99 against {figures.milliseconds(target_ms)}")
+        columns["over_share"] = st.column_config.ProgressColumn(
+            "over target", format="percent", min_value=0, max_value=1, color=palette.UNKNOWN
+        )
+    placing.choosing_table(
+        shown,
+        columns,
+        # Another selection is another table: the click of before must not stay in it.
+        key=f"operations-{totals['operations']}",
+        on_choose=partial(_choose, rows),
+        alt_text="Services and operations with rate, errors and percentiles",
+    )
+
+
+def _words(rows: pl.DataFrame, target_ms: float) -> list[str | None]:
+    judged = [targets.judge(p99_ms, target_ms) for p99_ms in rows["p99_ms"].to_list()]
+    return [None if found is None else f"{'✓' if found.met else '▲'} {found.word}" for found in judged]
+
+
+def _choose(rows: pl.DataFrame, place: int) -> None:
+    if place < rows.height:
+        address.put(address.SERVICE, rows["service"][place])
+        address.put(address.OPERATION, rows["operation"][place])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import streamlit as st
 
+from tailscope.conventions import STAGES
 from tailscope_dashboard import _address as address
 from tailscope_dashboard import _controls as controls
 from tailscope_dashboard import _data as data
@@ -38,7 +39,9 @@ def render() -> None:
     scope = controls.choose_scope()
     if scope is None:
         return
-    wanted = _filters()
+    wanted = _filters(scope)
+    if wanted.traces:
+        _named_traces(wanted)
     matching = data.matching(scope, wanted)
     if matching == 0:
         states.nothing_matches("No request passes these filters.")
@@ -49,7 +52,22 @@ def render() -> None:
     _table(scope, rows)
 
 
-def _filters() -> listing.Wanted:
+def _named_traces(wanted: listing.Wanted) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="named-traces"):
+        st.badge(
+            f"Only the {figures.plural(len(wanted.traces), 'request')} that the link names",
+            icon=":material/filter_alt:",
+        )
+        st.button(
+            "Show all",
+            icon=":material/close:",
+            type="tertiary",
+            on_click=address.put,
+            args=(address.TRACES, None),
+        )
+
+
+def _filters(scope: Scope) -> listing.Wanted:
     wanted = listing.read_wanted()
     with st.container(horizontal=True, vertical_alignment="bottom", key="filters"):
         st.number_input(
@@ -69,11 +87,15 @@ def _filters() -> listing.Wanted:
             on_change=address.writer(address.STATUS, _outcome_text, address.SHEET),
             required=True,
         )
+        _choice("Half or more in", address.STAGE, wanted.stage, list(STAGES))
+        named = data.instances_and_versions(scope)
+        for label, kind in (("Instance", address.INSTANCE), ("Version", address.VERSION)):
+            _choice(label, kind, getattr(wanted, kind), named.filter(kind=kind)["name"].to_list())
         st.text_input(
-            "Find in trace id, operation, instance, model",
+            "Find in trace, operation, instance, model",
             key=address.seeded(address.FIND, wanted.find or ""),
             on_change=address.writer(address.FIND, address.stripped, address.SHEET),
-            width=300,
+            width=270,
         )
         st.selectbox(
             "Sort by",
@@ -81,7 +103,7 @@ def _filters() -> listing.Wanted:
             format_func=lambda value: _SORT_LABELS[value],
             key=address.seeded(address.SORT, wanted.order.column),
             on_change=address.writer(address.SORT, listing.sort_text, address.SHEET),
-            width=200,
+            width=170,
         )
         st.segmented_control(
             "Order",
@@ -92,6 +114,19 @@ def _filters() -> listing.Wanted:
             required=True,
         )
     return wanted
+
+
+def _choice(label: str, name: str, chosen: str | None, options: list[str]) -> None:
+    st.selectbox(
+        label,
+        # A name in the link that is not known here stays visible: it is why nothing passes.
+        options if chosen is None or chosen in options else [*options, chosen],
+        index=None,
+        placeholder="Any",
+        key=address.seeded(name, chosen),
+        on_change=address.writer(name, address.stripped, address.SHEET),
+        width=150,
+    )
 
 
 def _sheet_choice(wanted: listing.Wanted, matching: int) -> None:
@@ -141,6 +176,7 @@ def _columns(longest_ms: float) -> placing.Columns:
         "status": "Status",
         "http_status": "HTTP",
         "model": "Model",
+        "version": "Version",
         "instance": "Instance",
         "ttft_ms": st.column_config.NumberColumn("TTFT, ms", format="%,.1f"),
         "output_tokens": "Tokens out",

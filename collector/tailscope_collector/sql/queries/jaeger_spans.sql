@@ -1,4 +1,5 @@
--- One row is one span of the traces $trace_ids, with what Jaeger's format shows of it; $most rows at most.
+-- One row is one span of the traces $trace_ids, with what Jaeger's format shows of it; $most rows at most. A list and no
+-- subquery: that would be a join behind the view, which reads every row group of a segment (0.5 s a million spans, 0.04).
 select
     trace_id,
     span_id,
@@ -19,5 +20,5 @@ select
     trace_state,
     flags
 from spans
-where trace_id in (select unnest($trace_ids::varchar[]))
+where list_contains($trace_ids::varchar[], trace_id)
 limit $most

@@ -5,8 +5,4 @@ from ledger_rows
 union all by name
 select l.* exclude (segment)
 from read_parquet(getvariable('sealed_ledger')) as l
-where not exists (
-    select 1
-    from reopened_rows as z
-    where z.trace_id = l.trace_id and l.segment < z.before_segment
-)
+anti join reopened_rows as z on z.trace_id = l.trace_id and l.segment < z.before_segment

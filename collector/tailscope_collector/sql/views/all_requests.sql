@@ -6,8 +6,4 @@ from request_rows
 union all by name
 select r.* exclude (segment)
 from read_parquet(getvariable('sealed_requests')) as r
-where not exists (
-    select 1
-    from reopened_rows as z
-    where z.trace_id = r.trace_id and r.segment < z.before_segment
-)
+anti join reopened_rows as z on z.trace_id = r.trace_id and r.segment < z.before_segment
