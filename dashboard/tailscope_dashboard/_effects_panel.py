@@ -70,7 +70,10 @@ def changes(report: Report) -> None:
                 alt_text="Stacked bars: mean time by stage over time, with a rule where something moved",
             )
         if table.is_empty():
-            st.caption("Nothing moved beyond what smooth change and chance explain.")
+            st.caption(
+                "No lasting change. Spells, such as a queue that fills and empties, are not called one: drag "
+                "over them in the heat map of the overview to look at them alone."
+            )
             return
         column = st.column_config
         placing.table(

@@ -39,6 +39,7 @@ _STYLE: Final = """<style>
 .stElementContainer[class*="st-key-strong-"] .stText, [class*="st-key-strong-"] .stText { font-weight: 600; }
 [class*="st-key-quiet-"] .stText { opacity: .72; font-size: .875rem; }
 [class*="st-key-card-"] .stText, [class*="st-key-card-"] .stText div { white-space: normal; }
+[data-testid="stCaptionContainer"] { opacity: .76 !important; }
 .st-key-headline [data-testid="stPageLink"] p { white-space: nowrap; }
 </style>"""
 

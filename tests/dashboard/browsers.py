@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 SYSTEM_CHROMIUM = Path("/usr/bin/chromium")
 
@@ -24,3 +28,11 @@ def chromium() -> str | None:
     if chosen:
         return chosen
     return str(SYSTEM_CHROMIUM) if SYSTEM_CHROMIUM.exists() else None
+
+
+def settled(page: Page) -> None:
+    """Wait until the page has run to its end and asks for nothing more."""
+    page.wait_for_function(
+        "() => document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'"
+    )
+    page.wait_for_load_state("networkidle")
