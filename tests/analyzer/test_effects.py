@@ -152,16 +152,21 @@ def test_other_names_of_the_same_requests_are_aliases_and_what_only_follows_is_d
     assert set(row.aliases) == {"node = n7", "hops >= 9"}
 
 
-def test_ids_and_measured_times_are_not_asked_about() -> None:
+def test_ids_measured_times_and_counters_are_not_asked_about() -> None:
     rng, facts, duration = noise(7)
     facts["user.id"] = [f"u{number}" for number in range(N)]
     facts["upstream_ms"] = duration * 0.9
+    facts["cpu.involuntary_switches"] = np.round(duration)
     facts["zone"] = rng.choice(["a", "b"], N).tolist()
 
     found = find_effects(evidence_with(facts, duration))
 
     assert found.rows == ()
-    assert [name for name, _ in found.left_out] == ["user.id", "upstream_ms"]
+    assert [name for name, _ in found.left_out] == [
+        "user.id",
+        "upstream_ms",
+        "cpu.involuntary_switches",
+    ]
     assert found.search().left_out[0] == {
         "attribute": "user.id",
         "reason": "an id: 2,000 values in 2,000 requests",

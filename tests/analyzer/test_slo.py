@@ -362,3 +362,9 @@ def test_the_json_has_every_field_and_is_the_same_each_time() -> None:
 
 def sample() -> Slo:
     return slo(traces_of(mixed(2_000), step_us=2_000_000), target="voice", name="ranker")
+
+
+@pytest.mark.parametrize("period_s", [float("inf"), 1e300, 8e13])
+def test_a_period_beyond_any_calendar_is_refused(period_s: float) -> None:
+    with pytest.raises(InputError, match="up to 100 years"):
+        slo(of(slow(400, 4)), target="p99<200ms", period_s=period_s)

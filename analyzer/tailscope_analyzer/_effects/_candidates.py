@@ -43,6 +43,8 @@ TIMES: Final = re.compile(
     re.IGNORECASE,
 )
 A_TIME: Final = "a measured time is part of the latency that it would explain"
+COUNTERS: Final = re.compile(r"(^|[._:])(\w*switches|page_faults(\.\w+)?|faults)$", re.IGNORECASE)
+A_COUNTER: Final = "a counter that goes on while the request runs: longer ones count more"
 NO_GAP: Final = "request:idle_ms"
 """The one time that passed before the request."""
 HIGH_ONLY: Final = frozenset({NO_GAP, "request:inflight"})
@@ -157,6 +159,8 @@ def _text(series: pl.Series) -> Attribute:
 def _number(series: pl.Series) -> Attribute | str:
     if TIMES.search(series.name) and series.name != NO_GAP:
         return A_TIME
+    if COUNTERS.search(series.name):
+        return A_COUNTER
     values = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
     known = np.sort(values[np.isfinite(values)])
     if not len(known):

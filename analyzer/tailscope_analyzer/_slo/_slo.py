@@ -32,6 +32,8 @@ TRACES: Final = 5
 """Bad requests that are named."""
 COLUMNS: Final = ("trace_id", "start_unix_nano", "duration_ns", "status", "http_status")
 NS: Final = 1_000_000_000
+LONGEST_S: Final = 100 * 365.25 * 86_400
+"""A budget for longer ends beyond what a date can say."""
 
 
 def slo(
@@ -56,8 +58,10 @@ def slo(
 
     """
     goal = parse_target(target) if isinstance(target, str) else target
-    if not period_s > 0:
-        raise InputError(f"A period of {period_s:g} s has no budget. Give a positive number of seconds.")
+    if not 0 < period_s <= LONGEST_S:
+        raise InputError(
+            f"A period of {period_s:g} s has no budget. Give a positive number of seconds, up to 100 years."
+        )
     traces = _of_the_last(traces, period_s)
     requests = counted_requests(traces, *COLUMNS).sort("duration_ns", "trace_id")
     bad = _is_bad(requests, goal)
